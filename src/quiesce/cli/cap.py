@@ -6,6 +6,7 @@ import argparse
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -33,6 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--remove", action="store_true", help="remove the cap for these runs")
     add_store_option(parser, only=True)
+    add_option(parser, "the caps, with what is used of them,")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
@@ -58,17 +60,21 @@ def run(options: argparse.Namespace) -> int:
         removed = True
         if options.remove:
             removed = await fleet.caps.remove(owner, options.agent)
-            print("" if removed else "There is no such cap.\n", end="")
+            print("" if removed or options.json else "There is no such cap.\n", end="")
         elif is_set:
             await fleet.caps.set(Cap(owner, options.agent, **values))
-        await _show(fleet)
+        await _show(fleet, as_json=options.json)
         return 0 if removed else 1
 
     return in_fleet(options, change)
 
 
-async def _show(fleet: Fleet) -> None:
+async def _show(fleet: Fleet, *, as_json: bool) -> None:
     caps = await fleet.caps.list()
+    if as_json:
+        for cap, used in caps:
+            print_line({"cap": cap, "used": None if used is None else used._asdict()})
+        return
     for cap, used in caps:
         print(clean(f"{cap.scope}: {', '.join(_parts(cap, used))}"))
     if not caps:

@@ -8,9 +8,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ..cancellation import Mode
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -31,10 +30,11 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how urgently to stop its runs (default: %(default)s)",
     )
     freeze.add_argument("--list", action="store_true", help="only print the freezes on record, the newest last")
-    freeze.add_argument("--json", action="store_true", help="with --list: one freeze per line, as JSON")
+    add_option(freeze, "the freeze and the runs that it stops, or with --list the freezes,")
     freeze.set_defaults(run=run, usage_error=freeze.error)
     unfreeze = subparsers.add_parser("unfreeze", help="release a freeze: runs of the agent may start again")
     _add_options(unfreeze, "release")
+    add_option(unfreeze, "whether a freeze was released, and the freezes that hold,")
     unfreeze.set_defaults(run=run_release, usage_error=unfreeze.error)
 
 
@@ -58,6 +58,9 @@ def run(options: argparse.Namespace) -> int:
         made, stopped = await fleet.freezes.freeze(
             options.agent, by=_who(options), reason=options.reason, mode=Mode(options.mode)
         )
+        if options.json:
+            print_line({"freeze": made, "stopped": stopped})
+            return 0
         print(clean(made.words))
         print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
         return 0
@@ -73,6 +76,9 @@ def run_release(options: argparse.Namespace) -> int:
 
     async def release(fleet: Fleet) -> int:
         released = await fleet.freezes.release(options.agent, by=_who(options), reason=options.reason)
+        if options.json:
+            print_line({"released": released is not None, "freezes": await fleet.freezes.list(active_only=True)})
+            return 1 if released is None else 0
         what = f"The agent {options.agent!r} is" if options.agent else "All agents are"
         print(clean("There is no such freeze." if released is None else f"{what} released."))
         await show_active(fleet)
@@ -100,7 +106,10 @@ async def show_record(fleet: Fleet, *, as_json: bool) -> int:
     """Print the freezes on record, the newest last."""
     found = sorted(await fleet.freezes.list(limit=1000), key=lambda each: each.id)
     for each in found:
-        print(msgspec.json.encode(each).decode() if as_json else clean(_line(each)))
+        if as_json:
+            print_line(each)
+        else:
+            print(clean(_line(each)))
     if not found and not as_json:
         print("No agent was ever frozen.")
     return 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -38,6 +41,9 @@ def add_parser(subparsers: Subparsers) -> None:
     remove.set_defaults(run=run_remove)
     for each in (add, show, remove):
         add_store_option(each, only=True)
+    add_option(add, "its id, events and secret")
+    add_option(show, "the addresses, with what became of the deliveries,")
+    add_option(remove, "whether it was removed,")
 
 
 def run_add(options: argparse.Namespace) -> int:
@@ -48,6 +54,9 @@ def run_add(options: argparse.Namespace) -> int:
         made = await fleet.webhooks.add(
             options.address, events=options.event, owner=options.owner, agent=options.agent, private=options.private
         )
+        if options.json:
+            print_line({"id": made.id, "events": made.events, "secret": made.secret})
+            return 0
         print(f"{made.id}  {', '.join(made.events)}\nsecret: {made.secret}")
         return 0
 
@@ -60,6 +69,10 @@ def run_list(options: argparse.Namespace) -> int:
 
     async def show(fleet: Fleet) -> int:
         found = await fleet.webhooks.list()
+        if options.json:
+            for webhook, counts in found:
+                print_line({"webhook": _without_secret(webhook), "deliveries": counts._asdict()})
+            return 0
         for webhook, counts in found:
             print(clean(_line(webhook, counts)))
         print("" if found else "No webhooks.\n", end="")
@@ -74,10 +87,17 @@ def run_remove(options: argparse.Namespace) -> int:
 
     async def remove(fleet: Fleet) -> int:
         removed = await fleet.webhooks.remove(options.webhook)
+        if options.json:
+            print_line({"removed": removed})
+            return 0 if removed else 1
         print("Removed." if removed else "There is no such webhook.")
         return 0 if removed else 1
 
     return in_fleet(options, remove)
+
+
+def _without_secret(webhook: Webhook) -> dict[str, object]:
+    return {name: value for name, value in structs.asdict(webhook).items() if name != "secret"}
 
 
 def _line(webhook: Webhook, counts: DeliveryCounts) -> str:
