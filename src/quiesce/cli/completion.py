@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Any, Final
 
 from ..errors import ConfigurationError
 from .main import Subparsers, make_parser
@@ -41,7 +41,8 @@ def _complete_files(parser: argparse.ArgumentParser, files: dict[str, str]) -> N
     """Let the options that take a file complete files."""
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            for each in action.choices.values():
+            choices: Any = action.choices  # pyright: ignore[reportUnknownMemberType]
+            for each in choices.values():
                 _complete_files(each, files)
         elif action.dest in ("key_file", "receipts", "output", "file", "target"):
             action.complete = files  # pyright: ignore[reportAttributeAccessIssue]

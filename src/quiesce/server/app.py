@@ -22,6 +22,7 @@ from ..errors import ConfigurationError
 from ..sessions import SessionStore, resolve_store
 from . import routes, streams
 from .auth import Authenticator, OwnerOf
+from .compression import Compression
 from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
@@ -68,7 +69,7 @@ class Application(Starlette):
     ) -> None:
         self.services: Final = Services(agents, settings, store, deps, fleet)
         self.drain: Final = Drain(self.services)
-        middleware = [Middleware(_SafeHeaders)]
+        middleware = [Middleware(_SafeHeaders), Middleware(Compression)]
         if settings.cors_origins:
             middleware.append(
                 Middleware(
@@ -175,7 +176,14 @@ def _console() -> list[BaseRoute]:
     async def console(request: Request) -> Response:
         return files.page(page.name, request.scope)
 
-    return [Route("/", console, methods=["GET"]), Mount("/static", files)]
+    async def docs(request: Request) -> Response:
+        return files.page("docs.html", request.scope)
+
+    return [
+        Route("/", console, methods=["GET"]),
+        Route("/docs", docs, methods=["GET"]),
+        Mount("/static", files),
+    ]
 
 
 class _SafeHeaders:

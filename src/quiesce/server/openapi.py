@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ import msgspec
 from .._version import __version__
 from ..events import Event
 from . import schemas
+from .openapi_words import EXAMPLES, OPERATION_WORDS, TAGS, field_words
 from .settings import Settings
 
 _Json: TypeAlias = dict[str, Any]
@@ -44,6 +46,8 @@ def document(settings: Settings) -> _Json:
     components["Event"] = _one_of("What the `data` of a run's event stream holds.", Event)
     components["RunsChange"] = _one_of("What the `data` of the stream of changes holds.", schemas.RunsChange)
     components["Error"] = _ERROR
+    for name, component in components.items():
+        _add_words(name, component)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -52,10 +56,30 @@ def document(settings: Settings) -> _Json:
             "description": "Agent runs that can be stopped at any instant, and what is left is true.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": _paths(settings.max_wait),
         "security": [{"key": []}, {}],
-        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": components, "securitySchemes": {"key": _KEY_SCHEME}},
     }
+
+
+_KEY_SCHEME: Final[_Json] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key. A server without keys answers clients on its own machine only.",
+}
+
+
+def _add_words(name: str, component: _Json) -> None:
+    """Add what the fields of a schema mean, and an example where there is one."""
+    if "description" in component:
+        component["description"] = inspect.cleandoc(component["description"])
+    for field, schema in component.get("properties", {}).items():
+        words = field_words(name, field)
+        if words is not None:
+            schema.setdefault("description", words)
+    if name in EXAMPLES:
+        component["examples"] = [EXAMPLES[name]]
 
 
 def _one_of(description: str, union: Any) -> _Json:
@@ -63,13 +87,19 @@ def _one_of(description: str, union: Any) -> _Json:
 
 
 _ERROR: Final[_Json] = {
+    "title": "Error",
+    "description": "Why a request was refused.",
     "type": "object",
     "required": ["error"],
     "properties": {
         "error": {
             "type": "object",
             "required": ["code", "message", "todo"],
-            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "todo": {"type": "string"}},
+            "properties": {
+                "code": {"type": "string", "description": "A word for programs."},
+                "message": {"type": "string", "description": "What happened."},
+                "todo": {"type": "string", "description": "What to do about it."},
+            },
         }
     },
 }
@@ -80,8 +110,13 @@ def _ref(name: str) -> _Json:
 
 
 def _json(name: str, description: str) -> _Json:
-    content = {"content": {"application/json": {"schema": _ref(name)}}} if name else {}
+    content = {"content": {"application/json": _example(name)}} if name else {}
     return {"description": description, **content}
+
+
+def _example(name: str) -> _Json:
+    """The schema of a body, with an example where there is one."""
+    return {"schema": _ref(name)} | ({"example": EXAMPLES[name]} if name in EXAMPLES else {})
 
 
 def _parameter(where: str, name: str, description: str, schema: _Json) -> _Json:
@@ -278,16 +313,19 @@ def _paths(longest_wait: float) -> _Json:
 def _describe(operation: Operation, longest_wait: float) -> _Json:
     in_path = [_IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)]
     waiting = [_wait(longest_wait)] if operation.waits else []
+    tag, description = OPERATION_WORDS[operation.id]
     described: _Json = {
         "operationId": operation.id,
+        "tags": [tag],
         "summary": operation.summary,
+        "description": description,
         "parameters": [*in_path, *operation.parameters, *waiting],
         "responses": _responses(operation),
     }
     if operation.body:
         described["requestBody"] = {
             "required": not operation.body.endswith("?"),
-            "content": {"application/json": {"schema": _ref(operation.body.rstrip("?"))}},
+            "content": {"application/json": _example(operation.body.rstrip("?"))},
         }
     if operation.open_to_all:
         described["security"] = []

@@ -15,6 +15,8 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
+from .compression import accepts_gzip
+
 _VERSION: Final = re.compile(r"[0-9a-f]{12}")
 # A file at an address with its version never changes. Without a version, browsers ask each time whether it has.
 _FOREVER: Final = "public, max-age=31536000, immutable"
@@ -46,7 +48,7 @@ class ConsoleFiles(StaticFiles):
         """A file, or 304 when the client has it."""
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers["Vary"] = "Accept-Encoding"
-        if not isinstance(response, FileResponse) or not _accepts_gzip(scope):
+        if not isinstance(response, FileResponse) or not accepts_gzip(scope):
             return response
         headers = {name: response.headers[name] for name in ("Vary", "Last-Modified")}
         headers |= {"Content-Encoding": "gzip", "ETag": f"W/{response.headers['ETag']}"}
@@ -66,15 +68,6 @@ class ConsoleFiles(StaticFiles):
         """What changes when a file changes."""
         found = sorted((each.name, each.stat().st_mtime_ns, each.stat().st_size) for each in os.scandir(self._folder))
         return hashlib.sha256(repr(found).encode()).hexdigest()[:12]
-
-
-def _accepts_gzip(scope: Scope) -> bool:
-    """Whether the client accepts gzip. One that names it only to refuse it (`gzip;q=0`) does not."""
-    for each in Headers(scope=scope).get("accept-encoding", "").lower().split(","):
-        name, _, weight = each.replace(" ", "").partition(";q=")
-        if name in ("gzip", "*"):
-            return weight.strip("0.") != "" or not weight
-    return False
 
 
 @lru_cache(maxsize=128)
