@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quiesce import Agent, tool
 from quiesce.messages import UserMessage
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.server import create_app
+from quiesce.server.schemas import ArgumentPattern
+from quiesce.server.standing_approvals import _fits
 
 from .support import read_events, serving, start, two_keys
 
@@ -176,3 +181,15 @@ def test_it_survives_a_restart_and_not_a_change_of_the_tool(tmp_path: Path):
         assert (record["decision"], record["by"], record["standing"]) == ("approved", "local", "")
     with open_bank("Pay, and tell.") as served, served.client() as client:
         assert ask(client, "Bob")["interrupts"]
+
+
+@settings(max_examples=300)
+@given(text=st.text("ab\n", max_size=9), pattern=st.text("ab*\n", max_size=7))
+def test_a_pattern_fits_what_the_same_regular_expression_fits(text: str, pattern: str) -> None:
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
+    assert _fits(ArgumentPattern(like=pattern), text) == expected
+
+
+def test_a_pattern_with_many_stars_takes_no_time() -> None:
+    """A regular expression would take years for it."""
+    assert not _fits(ArgumentPattern(like="*a" * 40 + "*b"), "a" * 10_000)

@@ -39,6 +39,7 @@ _COMMON: Final = {
     "provider_data": "What the provider needs to get back with it, unchanged.",
     "signature": "The provider's signature, which lets it take the reasoning back.",
     "media_type": "The media type of the data.",
+    "file_id": "The id of a file that was uploaded to the provider, instead of the data.",
     "data": "The content, in base64.",
     "url": "The address of the content, instead of data.",
     "outcome": "What became of the call.",
@@ -52,6 +53,7 @@ _COMMON: Final = {
 }
 
 _FIELDS: Final = {
+    "Image.detail": "How closely the model looks at it.",
     "Accepted.accepted": "Whether the request changed anything.",
     "AgentList.agents": "The agents; the first is the default.",
     "AgentView.name": "The name, for `agent` in `POST /runs`.",
