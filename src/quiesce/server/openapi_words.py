@@ -158,6 +158,8 @@ _FIELDS: Final = {
     "Answer.id": "The id of the interrupt.",
     "Answer.answer": "For an approval: true, false, approve or deny. For a question: any value. For a limit: a number.",
     "Document.name": "The name of the file.",
+    "Audio.name": "The name of the file.",
+    "Video.name": "The name of the file.",
     "AssistantMessage.model": "The model that wrote it.",
     "ToolCall.id": "The id of the call.",
     "ToolCall.name": "The name of the tool.",
