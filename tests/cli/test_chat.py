@@ -289,6 +289,7 @@ async def test_the_arguments_are_edited_and_the_tool_gets_the_edited_ones() -> N
         await shown.press("escape")
         await shown.wait("delete: y approves")
         await shown.press("e")
+        await shown.wait("Editing the arguments")
         composer = shown.app.query_one(Composer)
         composer.text = "not json"
         await shown.press("enter")

@@ -26,7 +26,7 @@ class ConversationView(VerticalScroll):
         self._tools: Final[dict[_Path, ToolLine]] = {}
         self._nested: Final[dict[_Path, Vertical]] = {}
         self._writing: Answer | Thinking | None = None
-        self._seen_height = 0
+        self._seen_rows = 0
 
     async def add(self, widget: Widget, inside: _Path = ()) -> None:
         """Show one thing more, inside the call of a sub-agent or at the end."""
@@ -39,12 +39,18 @@ class ConversationView(VerticalScroll):
         await self.add(UserPrompt(text, mark))
         self.anchor()
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Remember how far the user has seen."""
+        super().watch_scroll_y(old_value, new_value)
+        self._seen_rows = max(self._seen_rows, round(max(old_value, new_value)) + self.size.height)
+
     @property
     def new_lines(self) -> int:
-        """How many lines came below the screen since the user scrolled up."""
+        """How many lines came below what the user has seen."""
+        rows = self.virtual_size.height
         if self.is_vertical_scroll_end:
-            self._seen_height = self.max_scroll_y
-        return max(0, self.max_scroll_y - self._seen_height)
+            self._seen_rows = rows
+        return max(0, rows - self._seen_rows)
 
     @property
     def transcript(self) -> str:

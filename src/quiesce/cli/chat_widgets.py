@@ -244,6 +244,7 @@ class ToolLine(Static):
         self._progress: Any = None
         self._said = ""
         self._result: ToolResult | None = None
+        self._took = 0.0
         self.is_stopping = False
 
     def report(self, progress: Any) -> None:
@@ -257,8 +258,10 @@ class ToolLine(Static):
 
     def finish(self, result: ToolResult) -> None:
         """Show the result: the tool has ended, or never started."""
-        self._result = result
+        self._result, self._took = result, time.monotonic() - self._since
         self.redraw()
+        # An update that comes before the layout of an earlier one is drawn, but keeps the height of the earlier one.
+        self.call_after_refresh(self.redraw)
 
     def redraw(self) -> None:
         """Draw the line again."""
@@ -277,12 +280,11 @@ class ToolLine(Static):
 
     def _draw_ended(self, result: ToolResult) -> Text:
         good = result.outcome is Outcome.COMPLETED and not result.is_error
-        took = time.monotonic() - self._since
         line = Text.assemble(("✓ " if good else "✗ ", "bold green" if good else "bold red"), self._call_line)
         word = _OUTCOME_TEXT[result.outcome] if not (result.is_error and good) else "failed"
         if result.outcome is not Outcome.COMPLETED:
             line.append(f"  {word}", "red")
-        line.append(f"  {took:.1f} s", "dim")
+        line.append(f"  {self._took:.1f} s", "dim")
         if text := one_line(result.text, 160):
             line.append(f"\n  {text}", "dim")
         return line
