@@ -20,7 +20,7 @@ from quiesce.errors import AuthenticationFailed
 from quiesce.events import Delta
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.models.base import ModelRequest
-from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Think, Used
+from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Stall, Think, Used
 from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listener import server
@@ -132,9 +132,10 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
         [Say(NASTY), Used(input=10, output=10)],
     ],
+    "ponder": [[Think("A plan is wanted, with a table.", chunk=4), Stall()]],
     "markdown": [
         [
-            Think("A plan is wanted, with a table.", chunk=4, pause=0.15),
+            Think("A plan is wanted, with a table.", chunk=4, pause=0.02),
             Say(MARKDOWN, chunk=7, pause=0.01),
             Call("look_up", {"query": {"name": "plan", "limit": 3}}),
             Call("patch", {"path": "a.py", "edits": [{"old": "a\nb\nc", "new": "a\nB\nc"}]}),

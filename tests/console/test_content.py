@@ -38,10 +38,12 @@ def test_an_answer_is_markdown_while_it_streams(page: Page, site: Site) -> None:
 
 def test_thinking_is_shown_live_and_folded_afterwards(page: Page, site: Site) -> None:
     page.goto(site.url)
-    prompt(page, "markdown please")
+    prompt(page, "ponder it")  # it thinks until it is steered
     thinking = page.locator(".thinking").first
     expect(thinking.locator(".words")).to_contain_text("A plan")
     expect(thinking).to_have_attribute("open", "")
+    page.fill("#draft", "markdown please")
+    page.keyboard.press("Enter")
     expect(thinking).not_to_have_attribute("open", "")
     thinking.locator("summary").click()
     run_state(page, "Finished")

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.cli.main import main
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.server import create_app
 from quiesce.server.audit import MOST, Audit
@@ -90,8 +91,18 @@ def test_it_survives_a_restart_and_says_what_the_server_has_stopped(tmp_path: Pa
         assert actions(client) == ["delete_run", "stop", "start"], "what it tells of may be gone"
 
 
+def test_it_is_no_conversation_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    store = tmp_path / "s.db"
+    with serving(app=create_app(talker(), store=store)) as served, served.client() as client:
+        run_id = start(client, "Hello", session="mine")
+        read_events(client, run_id)
+        assert actions(client) == ["start"]
+    assert main(["sessions", "list", "--store", str(store)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["local/mine"]
+
+
 def test_it_is_bounded_and_read_in_pages():
-    async def main() -> tuple[AuditPage, list[int]]:
+    async def fill() -> tuple[AuditPage, list[int]]:
         audit = Audit(None)
         for number in range(MOST + 130):
             audit.note("ann", "steer", detail=str(number))
@@ -107,7 +118,7 @@ def test_it_is_bounded_and_read_in_pages():
                 await audit.close()
                 return newest, seen
 
-    newest, seen = asyncio.run(main())
+    newest, seen = asyncio.run(fill())
     assert MOST - 50 <= len(newest.entries) <= MOST
     assert [each.number for each in newest.entries] == seen
     assert seen == list(range(MOST + 130, MOST + 130 - len(seen), -1))

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _resumed(store: SessionStore, name: str) -> str:
     """The name of the session to go on with. Raises `ConfigurationError` when there is none."""
-    known = {info.name: info.updated for info in store.sessions().result()}
+    known = {info.name: info.updated for info in store.sessions().result() if not info.is_record}
     if name and name not in known:
         raise ConfigurationError(f"There is no session {name!r}.", todo="`quiesce sessions list` lists them.")
     if not known:

@@ -95,7 +95,7 @@ class ChatSessions:
             lines += [
                 f"  {info.name}  {_messages(info.length)}  {date_text(info.updated)}"
                 for info in stored
-                if info.name not in self._known
+                if info.name not in self._known and not info.is_record
             ]
         return lines
 

@@ -85,6 +85,7 @@ def _list(options: argparse.Namespace) -> int:
         for info in found:
             print_line(info)
         return 0
+    found = [info for info in found if not info.is_record]
     if not found:
         print(f"No sessions in {store.url}.")
         return 0

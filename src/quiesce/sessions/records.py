@@ -204,6 +204,11 @@ class SessionInfo(Struct, frozen=True):
     holder: Holder | None = None
     expires_in: float = 0.0
 
+    @property
+    def is_record(self) -> bool:
+        """Whether it is no conversation, but what a server keeps for an owner beside the runs: `owner/.audit`."""
+        return self.name.partition("/")[2].startswith(".")
+
 
 class Snapshot(Struct, frozen=True):
     """A session at one moment: its messages, and the journals of runs that have not ended."""
