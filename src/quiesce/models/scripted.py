@@ -140,8 +140,10 @@ class ScriptedModel:
         self.requests: Final[list[ModelRequest]] = []
         self.open_streams = 0
         self._waiting: Final[set[asyncio.Future[None]]] = set()
-        self._answers: Final = iter([_steps(answer) for answer in answers])
-        self._then: Final = None if then is None else _steps(then)
+        for answer in answers if then is None else (*answers, then):
+            _steps(answer)
+        self._answers: Final = iter(answers)
+        self._then: Final = then
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
 
     @asynccontextmanager
@@ -152,7 +154,7 @@ class ScriptedModel:
         if answer is None:
             raise ScriptError(f"The script of {self.name!r} has no answer number {len(self.requests)}.")
         self.open_streams += 1
-        deltas = self._stream_steps(answer, len(self.requests))
+        deltas = self._stream_steps(_steps(answer), len(self.requests))
         try:
             yield deltas
         finally:
