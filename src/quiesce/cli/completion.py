@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final, cast
 
 from ..errors import ConfigurationError
 from .main import Subparsers, make_parser
@@ -37,12 +37,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _complete_files(parser: argparse.ArgumentParser, files: dict[str, str]) -> None:
+def _complete_files(parser: argparse.ArgumentParser, files: object) -> None:
     """Let the options that take a file complete files."""
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            choices: Any = action.choices  # pyright: ignore[reportUnknownMemberType]
-            for each in choices.values():
+            for each in cast("dict[str, argparse.ArgumentParser]", action.choices).values():
                 _complete_files(each, files)
         elif action.dest in ("key_file", "receipts", "output", "file", "target"):
             action.complete = files  # pyright: ignore[reportAttributeAccessIssue]
