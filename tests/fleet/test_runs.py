@@ -304,7 +304,7 @@ def test_a_stop_and_a_worker_that_takes_the_same_run_do_not_deadlock(run_fleet: 
 
 def test_a_drained_worker_hands_its_runs_over(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
-        async with fleet.worker(endless()):
+        async with fleet.worker(endless(), hurry=True):
             run = await fleet.submit()
             await fleet.until(run.id, "text")
         drained = await fleet.rest(run.id)
