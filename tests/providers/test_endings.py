@@ -186,6 +186,7 @@ def key_table() -> str:
     """Keys and addresses of all providers, as a table in Markdown."""
     rows = [
         ("`openai-responses:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
+        ("`xai-responses:`", "`XAI_API_KEY`", "", "https://api.x.ai/v1"),
         (
             "`anthropic:`",
             "`ANTHROPIC_API_KEY`, `ANTHROPIC_AUTH_TOKEN`",
