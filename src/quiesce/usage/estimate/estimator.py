@@ -25,6 +25,18 @@ from .vocabulary import Vocabulary, counts_slowly, load_vocabulary, vocabulary_o
 _MOST_OWNERS: Final = 1000
 
 
+class _ServedModel:
+    """The model that answers, which is another one than was asked for where that is a deployment."""
+
+    def __init__(self, name: str, tokenizer: str | None) -> None:
+        self.name = name
+        self._tokenizer: Final = tokenizer
+
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary in which its tokens are counted."""
+        return vocabulary_of(self.name, self._tokenizer)
+
+
 class UsageEstimator:
     """Estimates the usage of requests, and learns from the requests whose usage was reported."""
 
@@ -38,12 +50,12 @@ class UsageEstimator:
         is_deployment: bool = False,
     ) -> None:
         self._is_deployment: Final = is_deployment
-        self._served = model
+        self._served: Final = _ServedModel(model, tokenizer)
         self.calibration: Final = calibration or Calibration()
         self._price: Final = price
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
-        self._ratio: Final = TokenRatio(model, self._vocabulary, self.calibration)
+        self._ratio: Final = TokenRatio(model, self._served.vocabulary, self.calibration)
         self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
@@ -54,22 +66,19 @@ class UsageEstimator:
     @property
     def price(self) -> Price | None:
         """What the tokens of the model cost."""
-        return self._price(self._served) if callable(self._price) else self._price
-
-    def _vocabulary(self) -> Vocabulary | None:
-        return vocabulary_of(self._served, self._tokenizer)
+        return self._price(self._served.name) if callable(self._price) else self._price
 
     def served_by(self, model: str | None) -> None:
         """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
         if self._is_deployment and model:
             provider = self._ratio.model.partition(":")[0]
-            self._served = f"{provider}:{model}"
+            self._served.name = f"{provider}:{model}"
 
     def prepare(self) -> None:
         """Begin to load, in a thread, what is needed to count: a stop or the end of an answer need not wait then."""
-        load_vocabulary(self._served, self._tokenizer)
+        load_vocabulary(self._served.name, self._tokenizer)
         if callable(self._price):
-            load_prices(self._served)
+            load_prices(self._served.name)
 
     def for_owner(self, owner: str) -> UsageEstimator:
         """The estimator for the runs of one owner of a server; this one itself for "".
@@ -116,7 +125,7 @@ class UsageEstimator:
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
-        return counts_slowly(self._served, self._tokenizer)
+        return counts_slowly(self._served.name, self._tokenizer)
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """The sizer for the messages of a conversation; it reads each message once."""
