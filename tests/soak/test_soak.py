@@ -7,6 +7,7 @@ another seed, and QUIESCE_SOAK_CPU the part of one core that it may use. The hou
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -28,7 +29,11 @@ CPU = float(os.environ.get("QUIESCE_SOAK_CPU", "0.5"))
 
 @pytest.fixture(autouse=True)
 def own_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The soak listens to errors that threads and finalizers report."""
+    """The soak listens to errors that threads and finalizers report.
+
+    What Quiesce logs about a store that is away does not reach pytest, which would keep each exception with its frames.
+    """
+    monkeypatch.setattr(logging.getLogger("quiesce"), "propagate", False)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
 

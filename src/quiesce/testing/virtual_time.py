@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 
 # How long, in real seconds, to wait for a thread that is neither done nor at a gate, before time goes on without it.
 THREAD_TIMEOUT: Final = 2.0
+# Points of time that are nearer to each other are one.
+_SAME_TIME: Final = 1e-9
 # How long, in real seconds, to wait for a process to say or do something, before time goes on without it.
 PROCESS_TIMEOUT: Final = 2.0
 # How long, in real seconds, a loop with nothing left to do waits for the outside, before the test is called stuck.
@@ -62,7 +64,11 @@ class Gate:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a clock of its own. `before_step`, if set, is called before each callback that runs."""
+    """An event loop with a clock of its own.
+
+    `before_step`, if set, is called before each callback that runs, and in the middle of each wait for a timer: a stop
+    that comes while everything waits is another one than a stop at the end of the wait.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -115,6 +121,7 @@ class _VirtualSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop: Final = loop
+        self._waits_until = -1.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -129,7 +136,18 @@ class _VirtualSelector(selectors.DefaultSelector):
             ready = super().select(PROCESS_TIMEOUT)
             if ready:
                 return ready
-        self._loop.now += timeout
+        return self._jump(timeout)
+
+    def _jump(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Let the time pass. In the middle of it, a step is counted in which nothing but waiting goes on."""
+        until = self._loop.now + timeout
+        if self._loop.before_step is not None and abs(until - self._waits_until) > _SAME_TIME:
+            self._waits_until = until
+            self._loop.now += timeout / 2
+            self._loop.steps += 1
+            self._loop.before_step()
+        else:
+            self._loop.now += timeout
         return []
 
 
