@@ -164,6 +164,11 @@ class ToolMessage(Struct, frozen=True, tag="tool", weakref=True):
 
     results: tuple[ToolResult, ...]
 
+    @property
+    def text(self) -> str:
+        """The words of all results, each on lines of its own."""
+        return "\n".join(result.text for result in self.results)
+
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 Prompt: TypeAlias = str | UserMessage | Sequence[str | UserContent]
