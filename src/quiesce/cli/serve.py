@@ -12,7 +12,7 @@ from ..errors import ConfigurationError
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .metrics_option import add_metrics_option, metrics_of
+from .process_options import add_process_options, metrics_of
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
@@ -65,13 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
     )
-    add_metrics_option(parser)
-    parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="what is logged on standard error (default: %(default)s)",
-    )
+    add_process_options(parser)
     add_option(parser, "the addresses of the server, when it listens,")
     parser.set_defaults(run=run, usage_error=parser.error)
 

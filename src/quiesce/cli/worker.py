@@ -13,7 +13,7 @@ from typing import Final
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .metrics_option import add_metrics_option, metrics_of
+from .process_options import add_process_options, metrics_of
 
 _log: Final = logging.getLogger("quiesce.fleet")
 
@@ -48,13 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
     )
-    add_metrics_option(parser)
-    parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="what is logged on standard error (default: %(default)s)",
-    )
+    add_process_options(parser)
     add_option(parser, "its id and agents, when it takes runs,")
     parser.set_defaults(run=run)
 

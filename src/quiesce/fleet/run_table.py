@@ -254,6 +254,18 @@ async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: Sto
     return [fleet_run(row) for row in found]
 
 
+async def end_unbegun(db: Any, engine: Engine, run: FleetRun, receipt: Receipt) -> None:
+    """End a run that is in the queue, and may not start any more."""
+    ended = await db.fetch(
+        f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = $2, detail = $3, ended = {NOW}"
+        f" WHERE id = $1 AND state = 'queued' RETURNING {ALL}",
+        run.id, receipt.stop_reason, msgspec.json.encode(receipt),
+    )  # fmt: skip
+    await webhook_table.record(db, map(fleet_run, ended))
+    await engine.finish(db, [run.job])
+    await notify_changed(db, run.id)
+
+
 def unbegun_receipt(run_id: str, cause: Cause) -> Receipt:
     """The receipt of a run that was stopped before it began: nothing was sent, and nothing is in the conversation."""
     return Receipt(

@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..cancellation import Cause
 from ..errors import CapReached
 from . import cap_table, freeze_table, run_table, webhook_table
@@ -96,11 +94,4 @@ async def _refuse(db: Any, engine: Engine, run: FleetRun, reached: CapReached) -
     """End a queued run whose cap is used up."""
     receipt = unbegun_receipt(run.id, Cause("budget", reached.what))
     receipt.stop_reason = "limit"
-    ended = await db.fetch(
-        f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'limit', detail = $2, ended = {NOW}"
-        f" WHERE id = $1 AND state = 'queued' RETURNING {ALL}",
-        run.id, msgspec.json.encode(receipt),
-    )  # fmt: skip
-    await webhook_table.record(db, map(fleet_run, ended))
-    await engine.finish(db, [run.job])
-    await notify_changed(db, run.id)
+    await run_table.end_unbegun(db, engine, run, receipt)

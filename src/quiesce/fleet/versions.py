@@ -15,10 +15,9 @@ import msgspec
 from ..agent import AnyAgent
 from ..cancellation import Cause
 from ..tools.approval import fingerprint
-from . import webhook_table
 from .engine import Engine
 from .records import FleetRun, fleet_run
-from .run_table import ALL, insert_job, notify_changed, unbegun_receipt
+from .run_table import ALL, end_unbegun, insert_job, unbegun_receipt
 from .schema import NOW
 
 # Seconds that a run waits for a worker with its version: one that is restarted comes back in that time.
@@ -53,26 +52,20 @@ async def resettle(db: Any, engine: Engine, versions: Mapping[str, str], *, acce
     )  # fmt: skip
     runs = [fleet_run(row) for row in found]
     for run in runs:
-        await engine.finish(db, [run.job])
         if accept_changed:
+            await engine.finish(db, [run.job])
             job = await insert_job(db, engine, run.agent, "", run.id, follows=True)
             await db.execute("UPDATE quiesce_fleet_runs SET version = '', job = $2 WHERE id = $1", run.id, job)
         else:
-            await _end(db, run, versions[run.agent])
+            await _end(db, engine, run, versions[run.agent])
     return [run.id for run in runs]
 
 
-async def _end(db: Any, run: FleetRun, version: str) -> None:
+async def _end(db: Any, engine: Engine, run: FleetRun, version: str) -> None:
     what = (
         f"The agent {run.agent!r} has changed since the run began (version {run.version}, now {version}), and no worker"
         " has the earlier version. The conversation is complete up to here: send a prompt to go on with the new agent"
     )
     receipt = unbegun_receipt(run.id, Cause("shutdown", what))
     receipt.stop_reason = "error"
-    ended = await db.fetch(
-        f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'error', detail = $2, ended = {NOW}"
-        f" WHERE id = $1 AND state = 'queued' RETURNING {ALL}",
-        run.id, msgspec.json.encode(receipt),
-    )  # fmt: skip
-    await webhook_table.record(db, map(fleet_run, ended))
-    await notify_changed(db, run.id)
+    await end_unbegun(db, engine, run, receipt)

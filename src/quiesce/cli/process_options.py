@@ -1,4 +1,4 @@
-"""The option `--metrics` of `serve` and `worker`."""
+"""Options of the commands that run for long: `serve` and `worker`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import argparse
 from contextlib import AbstractContextManager, nullcontext
 
 
-def add_metrics_option(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """The options `--metrics` and `--log-level`."""
     parser.add_argument(
         "--metrics",
         metavar="[HOST:]PORT",
         help="serve metrics for Prometheus at http://HOST:PORT/metrics (default host: 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="what is logged on standard error (default: %(default)s)",
     )
 
 
