@@ -204,7 +204,7 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
     except BaseException as error:
         if not is_own_error(error):
             raise
-        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
+        raise ModelProtocolError(f"The model raised {type(error).__name__}: {str(error).rstrip('.')}.") from error
 
 
 async def read_deltas(

@@ -279,7 +279,7 @@ class RequestStream:
 
 
 def _as_model_error(error: BaseException) -> ModelError:
-    return ModelProtocolError(f"The model raised {type(error).__name__}: {error}.")
+    return ModelProtocolError(f"The model raised {type(error).__name__}: {str(error).rstrip('.')}.")
 
 
 def _cut_off(answer: AnswerBuilder) -> ModelError:
