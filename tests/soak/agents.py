@@ -186,8 +186,11 @@ async def program(ctx: ToolContext, seconds: float) -> str:
 IN_LOOP = (fetch, count, careless, pay)
 
 
-def make_agent(dice: random.Random, pace: Pace, *, threads: bool = True) -> tuple[Agent[Any, Any], RandomModel]:
-    """An agent with all tools, two agents below it, and one beside it. Without `threads`, all is in the loop."""
+def make_agent(dice: random.Random, pace: Pace, *, threads: bool = True) -> tuple[list[Agent[Any, Any]], RandomModel]:
+    """An agent with all tools, two agents below it, and one beside it. Without `threads`, all is in the loop.
+
+    The first of the agents is the one that the others work for.
+    """
     model = RandomModel(dice, pace)
     retry = Retry(attempts=3, first=0.05, longest=0.2)
     limits = Limits(turns=20, output_tokens=20_000)
@@ -195,4 +198,4 @@ def make_agent(dice: random.Random, pace: Pace, *, threads: bool = True) -> tupl
     beside = Agent(model, name="beside", tools=[fetch, pay], retry=retry)
     own = (fetch, read, slow, count, careless, pay, choose, crunch, program) if threads else IN_LOOP
     delegates = (below.as_tool("helper"), below.as_tool("notebook", memory=True), handoff(beside, name="colleague"))
-    return Agent(model, name="soak", tools=[*own, *delegates], retry=retry, limits=limits), model
+    return [Agent(model, name="soak", tools=[*own, *delegates], retry=retry, limits=limits), below, beside], model

@@ -29,7 +29,7 @@ class Sample(Struct, frozen=True):
     active: int
     cpu: float
     entries: int = 0
-    """The entries of the ledger that the agent keeps: 10,000 at most, and by intention."""
+    """The entries of the ledgers that the agents keep: 10,000 each at most, and by intention."""
 
     @property
     def other_objects(self) -> int:

@@ -50,7 +50,7 @@ class Soak:
         self._open = asyncio.Event()
         self._open.set()
         stores = Stores(self._folder, self._postgres)
-        self.agent, model = make_agent(random.Random(self._seed), self._pace)
+        self._agents, model = make_agent(random.Random(self._seed), self._pace)
         slots = [asyncio.create_task(self._fill(number, stores), name=f"slot {number}") for number in range(self._runs)]
         outages = asyncio.create_task(self._restart_stores(stores))
         pacing = asyncio.create_task(self._keep_pace())
@@ -74,7 +74,7 @@ class Soak:
     # --- What goes on -------------------------------------------------------------------------------------------
 
     async def _fill(self, number: int, stores: Stores) -> None:
-        slot = Slot(number, random.Random(self._seed * 1000 + number), self.agent, stores, self._pace, self.tally)
+        slot = Slot(number, random.Random(self._seed * 1000 + number), self._agents[0], stores, self._pace, self.tally)
         while not self._closing:
             await self._open.wait()
             if self._closing:
@@ -114,11 +114,11 @@ class Soak:
             await asyncio.sleep(min(60.0, self._seconds / 3, max(0.0, end - loop.time())))
             if all(slot.done() for slot in slots):
                 return
-            self.busy.append(gauges.sample(len(self.tally.active), len(self.agent.usage.entries)))
+            self.busy.append(gauges.sample(len(self.tally.active), self._entries()))
             self._report(self.busy[-1])
             if loop.time() >= quiet_at or loop.time() >= end:
                 await self._come_to_rest()
-                self.quiet.append(gauges.sample(len(self.tally.active), len(self.agent.usage.entries)))
+                self.quiet.append(gauges.sample(len(self.tally.active), self._entries()))
                 print("quiet " + self.quiet[-1].line(), flush=True)
                 gc.collect()
                 now = kinds()
@@ -140,6 +140,10 @@ class Soak:
         if self.tally.active:
             self.tally.found(f"{len(self.tally.active)} runs did not end: {self.tally.active}")
         await asyncio.sleep(min(3.0, self._seconds / 10))  # for threads and processes that are about to end
+
+    def _entries(self) -> int:
+        """The entries of the ledgers that the agents keep."""
+        return sum(len(agent.usage.entries) for agent in self._agents)
 
     def _report(self, sample: Sample) -> None:
         counts = self.tally.counts

@@ -74,7 +74,7 @@ class FaultyStores:
 async def history(seed: int) -> Tally:
     """Two slots with runs one after the other, and sometimes at once, in their conversations."""
     stores, pace, tally = FaultyStores(random.Random(seed + 2)), Pace(), Tally()
-    agent, model = make_agent(random.Random(seed), pace, threads=False)
+    (agent, *_), model = make_agent(random.Random(seed), pace, threads=False)
     disturbing = asyncio.create_task(stores.disturb(random.Random(seed + 1)))
 
     async def fill(number: int) -> None:
