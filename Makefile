@@ -61,14 +61,18 @@ $(VENV)/.release: $(VENV)/.core tools/groups.py
 demo: $(VENV)/.local
 	@$(BIN)/python -m quiesce.demo
 
+ONCE_MORE = echo; echo "Once more, one by one: what fails again is broken, what does not depends on the machine. Both are named."
+LAST_FAILED = --last-failed --last-failed-no-failures none --maxfail 20
+
 test: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src bench tests || true
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not proof" || { \
-		echo; echo "Once more, one by one: what fails again is broken, what does not depends on the machine. Both are named."; \
-		$(BIN)/python -m pytest -m "not proof" --last-failed --last-failed-no-failures none --maxfail 20; }
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not proof" || { $(ONCE_MORE); \
+		$(BIN)/python -m pytest -m "not proof" $(LAST_FAILED); }
 
 # A subset on the newest Python that the machine has, in .venv-newest. `make test` is for the oldest that is supported.
 # test_raised_in_wait.py counts the bytecode of Python 3.11.
+FOR_NEWEST = -o cache_dir=.pytest_cache/newest -m "not proof" tests/core tests/injection/test_faults.py tests/tools/test_killable.py \
+	--ignore tests/core/test_raised_in_wait.py --ignore tests/core/test_hosts.py --ignore tests/core/test_flat.py
 NEWEST = $(shell $(BIN)/python tools/newest_python.py)
 test-newest: $(VENV)/.dev
 	@if [ -z "$(NEWEST)" ]; then \
@@ -76,8 +80,8 @@ test-newest: $(VENV)/.dev
 	else \
 		"$(NEWEST)" -m venv .venv-newest && \
 		.venv-newest/bin/python -m pip install -q --disable-pip-version-check -e . $$($(BIN)/python tools/groups.py test-core) && \
-		.venv-newest/bin/python -m pytest -n $(WORKERS) -m "not proof" tests/core tests/injection/test_faults.py tests/tools/test_killable.py \
-			--ignore tests/core/test_raised_in_wait.py --ignore tests/core/test_hosts.py --ignore tests/core/test_flat.py; \
+		{ .venv-newest/bin/python -m pytest -n $(WORKERS) $(FOR_NEWEST) || { $(ONCE_MORE); \
+			.venv-newest/bin/python -m pytest $(FOR_NEWEST) $(LAST_FAILED); }; }; \
 	fi
 
 lint: $(VENV)/.dev

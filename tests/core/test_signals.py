@@ -83,7 +83,8 @@ def test_a_signal_after_the_last_goes_to_the_handler_that_was_there_before() -> 
                 say("ready")
                 token.wait_sync()
                 say("stopped, and hanging")
-                threading.Event().wait()
+                while True:
+                    pass
         except KeyboardInterrupt:
             say("KeyboardInterrupt", handlers() == before)
     """
@@ -100,7 +101,8 @@ def test_a_terminate_after_the_last_ends_the_process() -> None:
             say("ready")
             token.wait_sync()
             say("stopped, and hanging")
-            threading.Event().wait()
+            while True:
+                pass
     """
     lines, code = converse(program, TERM, TERM)
     assert lines == ["ready", "stopped, and hanging"]
@@ -151,6 +153,28 @@ def test_without_a_loop_in_the_main_thread_a_blocked_wait_returns_the_result() -
     """
     lines, code = converse(program, INT)
     assert lines == ["started", "cancelled signal: SIGINT True"]
+    assert code == 0
+
+
+@pytest.mark.promise("P1", "P7")
+def test_a_signal_stops_the_run_while_the_main_thread_runs_no_handler() -> None:
+    """The same happens, rarely, to a signal that comes just before the main thread waits for a lock."""
+    program = """
+        import os
+        reader, writer = os.pipe()
+        agent = Agent(ScriptedModel([Say("half", chunk=99), Stall()]))
+        run = agent.start("hello")
+        threading.Thread(target=lambda: (run.wait(), os.write(writer, b"."))).start()
+        with stop_on_signals(run) as stop:
+            signal.siginterrupt(signal.SIGTERM, False)  # the kernel goes on with the read: no handler runs
+            say("reading")
+            os.read(reader, 1)
+        result = run.wait()
+        say(result.stop_reason, result.receipt.cause, result.receipt.mode.value, [each.name for each in stop.received])
+        say(handlers() == before, signal.set_wakeup_fd(-1))
+    """
+    lines, code = converse(program, TERM)
+    assert lines == ["reading", "cancelled signal: SIGTERM after_tools ['SIGTERM']", "True -1"]
     assert code == 0
 
 

@@ -15,13 +15,14 @@ from typing import Any, Final, Protocol, Self
 
 from ..errors import ConfigurationError
 from .cause import Mode, ModeName, Source, parse_mode
+from .signal_thread import SignalThread
 
 LADDER: Final = (Mode.AFTER_TOOLS, Mode.NOW, Mode.KILL)
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stoppable(Protocol):
-    """What can be stopped: a token, a run, an agent."""
+    """What can be stopped: a token, a run, an agent. `cancel` may be called in a signal handler and in any thread."""
 
     def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> object:
         """Ask for a stop; returns at once."""
@@ -35,6 +36,9 @@ class SignalStop:
         self._signals: Final = signals
         self._modes: Final = modes
         self._previous: Final[dict[signal.Signals, Any]] = {}
+        self._thread: SignalThread | None = None
+        self._handled = 0
+        self._claims: Final[dict[int, str]] = {}
         self.received: Final[list[signal.Signals]] = []
         """The signals that came, in order. A program that ends because of one exits with 128 plus its number."""
 
@@ -47,6 +51,8 @@ class SignalStop:
         try:
             for each in self._signals:
                 self._install(each)
+            self._thread = SignalThread(self._previous, self._on_unhandled)
+            self._thread.start()
         except BaseException:
             self._restore()
             raise
@@ -65,18 +71,36 @@ class SignalStop:
         self._previous[number] = signal.signal(number, self._on_signal)
 
     def _restore(self) -> None:
+        if self._thread is not None:
+            self._thread.end()
         for number, handler in self._previous.items():
             # None stands for a handler that was not set from Python and cannot be put back from here.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        step = len(self.received)
-        self.received.append(signal.Signals(number))
-        if step < len(self._modes):
-            self._target.cancel(signal.Signals(number).name, mode=self._modes[step], source="signal")
+        self._handled += 1
+        if not self._claim(self._handled, "handler"):
+            return
+        if self._handled <= len(self._modes):
+            self._stop(self._handled, signal.Signals(number))
         else:
+            self.received.append(signal.Signals(number))
             self._give_way(signal.Signals(number))
+
+    def _on_unhandled(self, nth: int, number: int) -> None:
+        """In the thread of signals. A signal after the last mode is not for it: the handler from before needs the main
+        thread."""
+        if nth <= len(self._modes) and self._claim(nth, "thread"):
+            self._stop(nth, signal.Signals(number))
+
+    def _claim(self, nth: int, side: str) -> bool:
+        """Whether the n-th signal is this side's. It takes no lock: the handler may interrupt any line."""
+        return self._claims.setdefault(nth, side) == side
+
+    def _stop(self, nth: int, number: signal.Signals) -> None:
+        self.received.append(number)
+        self._target.cancel(number.name, mode=self._modes[nth - 1], source="signal")
 
     def _give_way(self, number: signal.Signals) -> None:
         """Everything was asked for already, and the program still runs: the handler that was there before gets it."""
@@ -98,7 +122,8 @@ def stop_on_signals(
     before (for Ctrl-C, usually a `KeyboardInterrupt`), so a program that hangs can still be ended. The cause's source
     is `signal` and its reason the signal's name. The block works with and without a running event loop, and puts the
     previous handlers back. Signals that the process ignores stay ignored. A handler that was set with
-    `loop.add_signal_handler` is not replaced: the loop still calls it as well.
+    `loop.add_signal_handler` is not replaced: the loop still calls it as well. While the main thread waits inside
+    C code and runs no handler, a thread of the block stops the target in its place, 0.2 s later.
 
     Raises `ConfigurationError` outside the main thread, when the block is entered, and for an empty list of modes;
     `UnknownMode` for a mode that does not exist.
