@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Text(Struct, frozen=True, tag="text"):
+class Text(Struct, frozen=True, gc=False, tag="text"):
     """Words. `cut` says that more was coming when the answer was stopped."""
 
     text: str
@@ -32,7 +32,7 @@ class Text(Struct, frozen=True, tag="text"):
     provider_data: dict[str, Any] | None = None
 
 
-class Reasoning(Struct, frozen=True, tag="reasoning"):
+class Reasoning(Struct, frozen=True, gc=False, tag="reasoning"):
     """Thinking that the provider showed. `signature` lets that provider take it back in a later request."""
 
     text: str
@@ -41,7 +41,7 @@ class Reasoning(Struct, frozen=True, tag="reasoning"):
     provider_data: dict[str, Any] | None = None
 
 
-class Image(Struct, frozen=True, tag="image"):
+class Image(Struct, frozen=True, gc=False, tag="image"):
     """A picture: as bytes, by address, or by the id of a file that was uploaded to the provider.
 
     `detail` is how closely OpenAI's models look at it; other providers have no such choice.
@@ -54,7 +54,7 @@ class Image(Struct, frozen=True, tag="image"):
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
-class Document(Struct, frozen=True, tag="document"):
+class Document(Struct, frozen=True, gc=False, tag="document"):
     """A file for the model to read: as bytes, by address, or by the id of a file that was uploaded to the provider."""
 
     media_type: str = "application/pdf"
@@ -64,19 +64,19 @@ class Document(Struct, frozen=True, tag="document"):
     file_id: str | None = None
 
 
-class Audio(Document, frozen=True, tag="audio"):
+class Audio(Document, frozen=True, gc=False, tag="audio"):
     """Speech or music for the model to hear."""
 
     media_type: str = "audio/wav"
 
 
-class Video(Document, frozen=True, tag="video"):
+class Video(Document, frozen=True, gc=False, tag="video"):
     """A film for the model to watch."""
 
     media_type: str = "video/mp4"
 
 
-class ToolCall(Struct, frozen=True, tag="tool_call"):
+class ToolCall(Struct, frozen=True, gc=False, tag="tool_call"):
     """The model asks for a tool. `unparsed` holds what it wrote when that was not a JSON object."""
 
     id: str
@@ -86,7 +86,7 @@ class ToolCall(Struct, frozen=True, tag="tool_call"):
     provider_data: dict[str, Any] | None = None
 
 
-class ProviderPart(Struct, frozen=True, tag="provider_part"):
+class ProviderPart(Struct, frozen=True, gc=False, tag="provider_part"):
     """Something that only one provider has: a web search and its results, a generated image, citations.
 
     `kind` is the provider's name for it, and `data` is what the provider sent. It is sent back unchanged to that
@@ -98,7 +98,7 @@ class ProviderPart(Struct, frozen=True, tag="provider_part"):
     data: dict[str, Any]
 
 
-class CutNote(Struct, frozen=True, tag="cut_note"):
+class CutNote(Struct, frozen=True, gc=False, tag="cut_note"):
     """The one sentence that tells the model that its answer was stopped here. Quiesce wrote it, not the model."""
 
     text: str
@@ -107,7 +107,7 @@ class CutNote(Struct, frozen=True, tag="cut_note"):
 ResultContent: TypeAlias = Text | Image | Document | Audio | Video
 
 
-class ToolResult(Struct, frozen=True, tag="tool_result"):
+class ToolResult(Struct, frozen=True, gc=False, tag="tool_result"):
     """The answer to one `ToolCall`: what the tool returned, or a true sentence about why it returned nothing."""
 
     call_id: str

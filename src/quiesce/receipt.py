@@ -36,7 +36,7 @@ else:  # what another version has stored can be read
     ReadableStopReason = str
 
 
-class LateOutcome(Struct, frozen=True):
+class LateOutcome(Struct, frozen=True, gc=False):
     """What became of an abandoned call after the run had ended."""
 
     call_id: str
@@ -55,7 +55,7 @@ class Undone(StrEnum):
     UNKNOWN = "unknown"
 
 
-class UndoReceipt(Struct, frozen=True):
+class UndoReceipt(Struct, frozen=True, gc=False):
     """What became of the undo of one tool call."""
 
     call_id: str
@@ -65,7 +65,7 @@ class UndoReceipt(Struct, frozen=True):
     seconds: float | None = None
 
 
-class LimitUse(Struct, frozen=True):
+class LimitUse(Struct, frozen=True, gc=False):
     """A limit of the run, what it has used of it, and whether that is why it did not go on."""
 
     name: str
@@ -74,7 +74,7 @@ class LimitUse(Struct, frozen=True):
     reached: bool = False
 
 
-class CallReceipt(Struct, frozen=True):
+class CallReceipt(Struct, frozen=True, gc=False):
     """What became of one tool call of the run."""
 
     call_id: str

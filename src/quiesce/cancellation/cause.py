@@ -74,7 +74,7 @@ def parse_mode(mode: str) -> Mode:
         raise UnknownMode(mode, tuple(m.value for m in Mode)) from None
 
 
-class Cause(Struct, frozen=True):
+class Cause(Struct, frozen=True, gc=False):
     """Who or what asked for the stop, why, when and how urgently.
 
     `at` is wall-clock time; `clock` is a monotonic reading for latencies. `origin` is the first cause up the tree when

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
@@ -322,7 +322,7 @@ async def stream_events(request: ApiRequest) -> Response:
     return EventResponse(request.services, request.owner, _frames(service, run.id, number), lambda: None)
 
 
-async def _frames(service: FleetService, run_id: str, after: int) -> AsyncIterator[bytes]:
+async def _frames(service: FleetService, run_id: str, after: int) -> AsyncGenerator[bytes]:
     async for number, event in service.fleet.events(run_id, after, until=service.closing):
         yield encode(number, event, None)
 
@@ -333,7 +333,7 @@ async def stream_changes(request: ApiRequest) -> Response:
     return EventResponse(request.services, request.owner, frames, lambda: None)
 
 
-async def _changes(service: FleetService, owner: str) -> AsyncIterator[bytes]:
+async def _changes(service: FleetService, owner: str) -> AsyncGenerator[bytes]:
     with service.fleet.watcher.subscription() as change:
         runs = await service.fleet.runs(owner=owner, limit=200)
         yield _change(schemas.RunsListed(await service.views(runs)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from itertools import islice
 from operator import itemgetter
 from typing import Final
@@ -34,7 +34,7 @@ class RunLists:
         self._runs: Final = runs
         self._changes: Final[dict[str, RunListChanges]] = {}
 
-    def read(self, owner: str, position: str, *, follow: bool) -> AsyncIterator[bytes]:
+    def read(self, owner: str, position: str, *, follow: bool) -> AsyncGenerator[bytes]:
         """The changes of one owner's list as server-sent events, from `position` on; see `RunListChanges.read`."""
         changes = self._changes.setdefault(owner, RunListChanges())
         return changes.read(position, self._runs.of(owner), follow=follow)
@@ -97,7 +97,7 @@ class RunListChanges:
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    async def read(self, position: str, runs: Mapping[str, ServedRun], *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(self, position: str, runs: Mapping[str, ServedRun], *, follow: bool) -> AsyncGenerator[bytes]:
         """Server-sent events from `position` on. For a position that is unknown here, the whole list comes first.
 
         `runs` is a live view of the owner's runs, the newest last. Without `follow` the stream ends after the list.

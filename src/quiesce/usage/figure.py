@@ -27,7 +27,7 @@ class Provenance(StrEnum):
 RANK: Final = {provenance: rank for rank, provenance in enumerate(Provenance)}
 
 
-class Bounded(Struct, Generic[_N], frozen=True):
+class Bounded(Struct, Generic[_N], frozen=True, gc=False):
     """The best guess, and the interval that holds the truth."""
 
     value: _N | None
@@ -65,7 +65,7 @@ class Bounded(Struct, Generic[_N], frozen=True):
         return f"{self.guess} ({self.interval})" if self.interval else self.guess
 
 
-class Figure(Bounded[int], frozen=True):
+class Figure(Bounded[int], frozen=True, gc=False):
     """A number of tokens: the best guess, the interval that holds the truth, and the source.
 
     `value` is None, never 0, when nothing is known. `high` is None when there is no upper bound.

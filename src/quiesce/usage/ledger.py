@@ -18,7 +18,7 @@ HowItEnded: TypeAlias = Literal[
 ]
 
 
-class TokenUsage(Struct, frozen=True):
+class TokenUsage(Struct, frozen=True, gc=False):
     """The tokens of one call or of many. `input` includes the cache fields; `output` includes `reasoning`."""
 
     input: Figure = UNKNOWN
@@ -33,7 +33,7 @@ class TokenUsage(Struct, frozen=True):
         return all(getattr(self, name).source is Provenance.REPORTED for name in self.__struct_fields__)
 
 
-class LedgerEntry(Struct, frozen=True):
+class LedgerEntry(Struct, frozen=True, gc=False):
     """One request that was sent: what it used, what it cost, and how it ended.
 
     `error` names the kind of failure of a request that failed. `provisional` says that better figures may still come:
@@ -55,7 +55,7 @@ class LedgerEntry(Struct, frozen=True):
     supersedes: bool = False
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """The sum over the entries of one run's ledger or of many; prints as a plain table.
 
     Of an agent that has lived long, `entries` has only the newest, and the sum has all.
