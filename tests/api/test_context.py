@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -240,6 +242,30 @@ async def test_a_script_is_not_warned() -> None:
     await agent.invoke_async("one")
     await asyncio.create_task(agent.invoke_async("two"))
     await agent.invoke_async("three")
+
+
+async def test_a_task_that_uses_many_agents_does_not_grow() -> None:
+    def size() -> int:
+        return sum(sys.getsizeof(value) for value in contextvars.copy_context().values())
+
+    async def use_another() -> None:
+        await Agent(ScriptedModel("fine")).invoke_async("hi")
+
+    await use_another()
+    before = size()
+    for _ in range(100):
+        await use_another()
+    assert size() == before
+
+
+async def test_tasks_that_start_each_other_do_not_grow() -> None:
+    async def use_another_and_go_on(left: int) -> int:
+        await Agent(ScriptedModel("fine")).invoke_async("hi")
+        if left:
+            return await asyncio.create_task(use_another_and_go_on(left - 1))
+        return sum(sys.getsizeof(value) for value in contextvars.copy_context().values())
+
+    assert await use_another_and_go_on(100) == await use_another_and_go_on(50)
 
 
 # --- Options of one call --------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ is taken exactly once: by the run, which sends it, or by the sender, when it cam
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from ..messages import UserMessage
@@ -26,7 +25,7 @@ class Inbox:
     """Takes messages from any thread, and gives them to the run that owns it."""
 
     def __init__(self) -> None:
-        self._entries: Final[deque[_Entry]] = deque()
+        self._entries: Final[list[_Entry]] = []
         self._closed = False
 
     def put(self, message: UserMessage, *, urgent: bool) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-import itertools
 import sys
 import threading
 import warnings
@@ -17,9 +17,10 @@ from ..cancellation import Cause
 from ..errors import ConfigurationError, SessionNotFound, SharedConversationWarning
 from ..sessions import Conversation, Session
 
-_numbers: Final = itertools.count()
-# The conversations that were used in this context. Tasks inherit it from the task that starts them: one user.
-_used: Final[ContextVar[frozenset[int]]] = ContextVar("quiesce_used", default=frozenset())
+# The tasks and threads that have sent prompts: this one first, then those above it, from which it has this context.
+# Together they are one user.
+_senders: Final[ContextVar[tuple[ref[Any], ...]]] = ContextVar("quiesce_senders", default=())
+_MAX_SENDERS: Final = 16
 
 
 class OwnConversation:
@@ -29,7 +30,7 @@ class OwnConversation:
         self.conversation = conversation
         self.armed: Cause | None = None
         self._agent: Final = agent
-        self._number: Final = next(_numbers)
+        self._sender: ref[Any] | None = None
         self._used_in: ref[Any] | None = None
         self._may_warn = not (hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__"))  # there, each cell is a task
 
@@ -55,10 +56,13 @@ class OwnConversation:
         Threads other than the main one count as tasks. One loop after the other, as in a script that calls
         `asyncio.run` twice, is the same user.
         """
-        if self._number in _used.get() or not self._may_warn:
+        senders = _senders.get()
+        if not self._may_warn or (self._sender is not None and self._sender in senders):
             return
-        _used.set(_used.get() | {self._number})
         place: Any = running_loop()
+        self._sender = ref((place and asyncio.current_task(place)) or threading.current_thread())
+        if not senders or senders[0] is not self._sender:
+            _senders.set((self._sender, *senders[: _MAX_SENDERS - 1]))
         if place is None:
             if threading.current_thread() is threading.main_thread():
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import groupby
 from typing import Final, cast
@@ -22,7 +21,7 @@ class EventHistory:
     def __init__(self) -> None:
         self.recent: Final[list[Event]] = []
         """The events since the last `compact()`. Append to it."""
-        self._joined: Final[deque[Event]] = deque()
+        self._joined: Final[list[Event]] = []
         self._text = 0
         self._dropped = 0
 
@@ -37,9 +36,12 @@ class EventHistory:
         for event in _join(events):
             self._joined.append(event)
             self._text += _length(event)
-        while len(self._joined) > MAX_EVENTS or (self._text > MAX_TEXT and len(self._joined) > 1):
-            self._text -= _length(self._joined.popleft())
-            self._dropped += 1
+        old = 0
+        while len(self._joined) - old > MAX_EVENTS or (self._text > MAX_TEXT and len(self._joined) - old > 1):
+            self._text -= _length(self._joined[old])
+            old += 1
+        del self._joined[:old]
+        self._dropped += old
 
     def events(self) -> list[Event]:
         """All events from the first one. When some were dropped, an `EventsDropped` comes first."""
