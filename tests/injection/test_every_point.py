@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quiesce.errors import ConfigurationError
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
 from .sources import DIFFERENT_SOURCES
@@ -49,3 +50,9 @@ def test_there_are_enough_workloads() -> None:
     recorded = json.loads(RECORDED.read_text())
     assert recorded.keys() == WORKLOADS.keys()
     assert len(WORKLOADS) >= 20
+
+
+def test_a_source_that_does_not_exist_is_refused() -> None:
+    """It ended after 40 s with "Event loop stopped", because the error was raised inside a callback of the loop."""
+    with pytest.raises(ConfigurationError, match="no source of stops called 'now'.*loop, thread, task"):
+        stop_everywhere(next(iter(WORKLOADS.values())), sources=["now"])

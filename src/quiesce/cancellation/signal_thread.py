@@ -36,7 +36,7 @@ class SignalThread:
         self._previous = -1
 
     def start(self) -> None:
-        """Begin to read signals, unless somebody else does. In the main thread."""
+        """Begin to read signals, unless an event loop reads them. In the main thread."""
         descriptor = self._writer.fileno()
         self._previous = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
         if self._previous != -1 and self._previous not in self._own:

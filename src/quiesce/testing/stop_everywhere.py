@@ -11,12 +11,14 @@ from typing import Final, cast
 from msgspec import Struct, field
 
 from ..agent import Agent
+from ..errors import ConfigurationError
 from ..messages import Prompt
-from .injector import POINTS, SOURCES, Injection
+from .injector import FAULTS, POINTS, SOURCES, Injection
 from .scenario import Harness
 from .trial import Scenario, Trial, TrialResult
 
 ALL_SOURCES: Final = (*SOURCES, "hook")
+_KNOWN_SOURCES: Final = (*SOURCES, *FAULTS, *POINTS)
 REPLAY: Final = "QUIESCE_REPLAY"
 
 
@@ -61,11 +63,18 @@ def stop_everywhere(
     leaves that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only. `eager` lets tasks
     begin at once (`asyncio.eager_task_factory`, Python 3.12).
 
-    Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken.
+    Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken;
+    `ConfigurationError` for a source that does not exist.
     """
+    chosen = dict.fromkeys(sources)
+    if unknown := [source for source in chosen if source not in _KNOWN_SOURCES]:
+        raise ConfigurationError(
+            f"There is no source of stops called {unknown[0]!r}.",
+            todo=f"Choose from {', '.join(_KNOWN_SOURCES)}.",
+        )
     title = name or getattr(scenario, "__name__", "scenario")
     sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title, eager=eager)
-    for source in dict.fromkeys(sources):
+    for source in chosen:
         sweep.stop_from(source, stride)
     return sweep.report
 
