@@ -54,5 +54,5 @@ def test_there_are_enough_workloads() -> None:
 
 def test_a_source_that_does_not_exist_is_refused() -> None:
     """It ended after 40 s with "Event loop stopped", because the error was raised inside a callback of the loop."""
-    with pytest.raises(ConfigurationError, match="no source of stops called 'now'.*loop, thread, task"):
+    with pytest.raises(ConfigurationError, match=r"no source of stops called 'now'.*loop, thread, task"):
         stop_everywhere(next(iter(WORKLOADS.values())), sources=["now"])
