@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
-from ..errors import NothingToContinue, UnknownInterrupt
+from ..errors import NothingToContinue, StoreUnavailable, UnknownInterrupt
 from ..fleet.records import FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
@@ -323,8 +324,9 @@ async def stream_events(request: ApiRequest) -> Response:
 
 
 async def _frames(service: FleetService, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    async for number, event in service.fleet.events(run_id, after, until=service.closing):
-        yield encode(number, event, None)
+    with suppress(StoreUnavailable):  # the stream ends, and the client comes back with the number of its last event
+        async for number, event in service.fleet.events(run_id, after, until=service.closing):
+            yield encode(number, event, None)
 
 
 async def stream_changes(request: ApiRequest) -> Response:
@@ -334,7 +336,7 @@ async def stream_changes(request: ApiRequest) -> Response:
 
 
 async def _changes(service: FleetService, owner: str) -> AsyncGenerator[bytes]:
-    with service.fleet.watcher.subscription() as change:
+    with suppress(StoreUnavailable), service.fleet.watcher.subscription() as change:
         runs = await service.fleet.runs(owner=owner, limit=200)
         yield _change(schemas.RunsListed(await service.views(runs)))
         while await change.wait_for(service.closing):

@@ -321,7 +321,7 @@ OPERATION_WORDS: Final = {
     "delete_session": ("sessions", "Deletes the session and its conversation for good. Not while a run uses it."),
     "show_usage": ("server", "What all runs of the key have used, in all and by day and model."),
     "list_agents": ("server", "The agents that runs can be started with, their models and tools."),
-    "health": ("server", "200 while new runs are accepted, 503 while the server shuts down. Needs no key."),
+    "health": ("server", "200 while runs are accepted; 503 while the server drains or has no store. Needs no key."),
 }
 
 # Examples of request bodies, by schema.

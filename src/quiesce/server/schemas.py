@@ -445,7 +445,7 @@ class FleetView(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """Whether the server accepts new runs."""
 
-    status: Literal["ok", "draining"]
+    status: Literal["ok", "draining", "store_unavailable"]
     runs: int
     version: str
     fleet: Annotated[bool, Meta(description="Whether runs are executed by workers: `GET /fleet` shows them.")] = False
