@@ -16,7 +16,10 @@ from .agents import WITNESS
 
 
 class WorkerProcess:
-    """`quiesce worker` with the agent of the tests. `within` begins its command: it enters a namespace."""
+    """`quiesce worker` with the agent of the tests.
+
+    `within` begins its command: it enters a namespace. `source` is the folder of another version of the package.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class WorkerProcess:
         drain: float = 5.0,
         metrics: int | None = None,
         within: Sequence[str] = (),
+        source: str = "",
     ) -> None:
         command = [*within, sys.executable, "-m", "quiesce.cli", "worker", "tests.fleet.agents:agent", "--store", url]
         options = ["--lease", str(lease), "--capacity", str(capacity), "--drain", str(drain), "--log-level", "error"]
@@ -36,7 +40,7 @@ class WorkerProcess:
         self.process = subprocess.Popen(
             [*command, *options],
             cwd=ROOT,
-            env={**os.environ, WITNESS: str(witness)},
+            env={**os.environ, WITNESS: str(witness), **({"PYTHONPATH": source} if source else {})},
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
