@@ -8,10 +8,8 @@ from typing import Final
 
 # The part of a lease without a renewal after which the runs are stopped. The rest is the time in which they end.
 _GIVE_UP: Final = 0.75
-# Seconds that an attempt to renew has at least, where the lease is very short.
+# Seconds that an attempt to renew has at least. Where processors are busy, it may begin late.
 LEAST_ATTEMPT: Final = 1.0
-# A timer that is later than this is late because the process was suspended: then a renewal is tried first.
-_SUSPENDED: Final = 1.0
 
 
 class StoreContact:
@@ -24,12 +22,20 @@ class StoreContact:
         self._lease: Final = lease
         self._on_lost: Final = on_lost
         self._renewed_at = 0.0
+        self._trying_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def trying(self) -> float:
+        """Note that a renewal is about to be sent; gives the loop's time."""
+        now = asyncio.get_running_loop().time()
+        if self._trying_since is None:
+            self._trying_since = now
+        return now
+
     def renewed(self, at: float) -> None:
-        """Note a renewal; `at` is the loop's time before it was sent."""
-        self._renewed_at = at
-        self._wait_until(at + max(_GIVE_UP * self._lease, self._lease / 4 + LEAST_ATTEMPT))
+        """Note a renewal that was sent at this time."""
+        self._renewed_at, self._trying_since = at, None
+        self._wait_until(at + _GIVE_UP * self._lease)
 
     @property
     def since_renewal(self) -> float:
@@ -48,7 +54,10 @@ class StoreContact:
     def _on_timer(self) -> None:
         assert self._timer is not None
         now = asyncio.get_running_loop().time()
-        if now - self._timer.when() > _SUSPENDED:
-            self._wait_until(now + self._lease / 4)
+        if self._trying_since is None or now - self._timer.when() > LEAST_ATTEMPT:
+            self._trying_since = now  # the process was suspended, or got no processor: a renewal is tried first
+        tried_for = now - self._trying_since
+        if tried_for < LEAST_ATTEMPT:
+            self._wait_until(now + LEAST_ATTEMPT - tried_for)
         else:
             self._on_lost()

@@ -263,7 +263,7 @@ class Worker:
 
     async def _renew(self) -> None:
         """Record a heartbeat and keep the runs. The time counts from before the call."""
-        at = asyncio.get_running_loop().time()
+        at = self._contact.trying()
         info = WorkerInfo(
             self.id.hex, socket.gethostname(), os.getpid(), tuple(self._agents), self.settings.capacity, 0, 0.0, 0.0,
             self.lease, self._draining, tuple(run_table.queue_name(*each) for each in self._versions.items()),
