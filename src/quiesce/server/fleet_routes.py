@@ -146,17 +146,19 @@ async def cancel_run(request: ApiRequest) -> Response:
 async def cancel_tool(request: ApiRequest) -> Response:
     """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
     body, call = request.body(schemas.CancelTool), request.http.path_params["call"]
-    return json_response(schemas.Accepted(await _command(request, "cancel_tool", (call, body.reason))), 202)
+    return json_response(await _command(request, "cancel_tool", (call, body.reason)), 202)
 
 
-async def _command(request: ApiRequest, kind: Any, body: object) -> bool:
-    """Give a command to a run; whether it changed anything, as far as that is known when the wait is over."""
+async def _command(request: ApiRequest, kind: Any, body: object) -> schemas.Accepted:
+    """Give a command to a run. One that is not delivered when the wait is over stays stored, and may still be."""
     run = await _run(request)
     state = await _service(request).fleet.command(run.id, kind, body, wait=_DELIVERY_WAIT)
-    took = state is not None and state.took
-    if took and kind in _COMMANDS:
+    if state is None or not state.accepted:
+        return schemas.Accepted(accepted=False)
+    answer = schemas.Accepted(state.took or not state.delivered, state.delivered)
+    if answer.accepted and kind in _COMMANDS:
         _note(request, _COMMANDS[kind], run)
-    return took
+    return answer
 
 
 async def undo_run(request: ApiRequest) -> Response:
@@ -171,9 +173,10 @@ async def undo_run(request: ApiRequest) -> Response:
 
 async def steer_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/steer`."""
-    if not await _command(request, "steer", user_message(request.body(schemas.SteerRun).text)):
+    answer = await _command(request, "steer", user_message(request.body(schemas.SteerRun).text))
+    if not answer.accepted:
         raise Problem(409, "too_late", "The run does not take the prompt.", todo="Start a run with this prompt.")
-    return json_response(schemas.Accepted(accepted=True), 202)
+    return json_response(answer, 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:
@@ -187,7 +190,7 @@ async def resume_run(request: ApiRequest) -> Response:
             raise Problem(422, "not_in_fleet", message, todo="Answer without `remember`.")
     answers = {each.id: each.answer for each in given}
     if run.is_active and answers:
-        if not await _command(request, "answer", answers):
+        if not (await _command(request, "answer", answers)).accepted:
             raise Problem(409, "not_asked", "The run does not wait for these answers.", todo="GET /runs/{id} has them.")
         _note(request, "answer", run, ", ".join(answers))
         return json_response(schemas.RunAnswer(await service.view(run)), 200)

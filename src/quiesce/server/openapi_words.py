@@ -54,7 +54,8 @@ _COMMON: Final = {
 
 _FIELDS: Final = {
     "Image.detail": "How closely the model looks at it.",
-    "Accepted.accepted": "Whether the request changed anything.",
+    "Accepted.accepted": "Whether the request changed anything, or is stored for a worker that does not answer yet.",
+    "Accepted.delivered": "False when the run's worker does not have it yet. Always true without a fleet.",
     "AgentList.agents": "The agents; the first is the default.",
     "AgentView.name": "The name, for `agent` in `POST /runs`.",
     "AgentView.tools": "The tools that the agent may call.",
@@ -332,7 +333,7 @@ EXAMPLES: Final[dict[str, object]] = {
     "SteerRun": {"text": "Only the docs, please."},
     "ResumeRun": {"answers": [{"id": "int_1", "answer": {"type": "approve"}}]},
     "Nothing": {},
-    "Accepted": {"accepted": True},
+    "Accepted": {"accepted": True, "delivered": True},
     "Health": {"status": "ok", "runs": 3, "version": "0.1.0"},
     "Error": {"error": {"code": "not_found", "message": "There is no run r1.", "todo": "`GET /runs` lists them."}},
 }

@@ -291,9 +291,10 @@ class CancelAnswer(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """Whether the request changed anything."""
+    """Whether the request changed anything. In a fleet it may be stored, and the run's worker not have it yet."""
 
     accepted: bool
+    delivered: bool = True
 
 
 class ReceiptAnswer(Struct, frozen=True):
