@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from typing import Any
 
 from quiesce import Agent, ToolContext, tool
@@ -30,7 +31,11 @@ def note(*words: object) -> None:
 async def work(seconds: float, ctx: ToolContext) -> str:
     """Do something that must not be done twice."""
     note("start", ctx.run_id, ctx.call_id)
-    await asyncio.sleep(seconds)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note("stopped", ctx.run_id, ctx.call_id, time.monotonic())
+        raise
     note("done", ctx.run_id, ctx.call_id)
     return "worked"
 

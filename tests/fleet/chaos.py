@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiesce.conversation.validity import faults
 from quiesce.errors import StoreError
@@ -18,13 +18,43 @@ from quiesce.sessions import Session
 
 from ..sessions.conftest import Postgres
 from .conftest import FleetUnderTest
+from .notification_proxy import NotificationProxy
 from .processes import WorkerProcess, witnessed
 
 LEASE = 1.5
+# The faults, and how often each comes.
+FAULTS = {"stop": 8.0, "kill": 2.0, "freeze": 2.0, "cut": 1.0, "silence": 1.0, "terminate": 1.0, "restart": 0.5}
+# The shares of notifications that are lost, and that come twice.
+LOST, DOUBLED = 0.2, 0.2
+
+
+class Fault(NamedTuple):
+    """A fault: when it comes, in seconds from the beginning, what it is, and a number that says where."""
+
+    at: float
+    kind: str
+    where: float
+
+
+def schedule(seed: int, seconds: float) -> list[Fault]:
+    """The faults of a programme. It depends on nothing but the seed."""
+    dice, faults, at = random.Random(f"{seed}: faults"), list[Fault](), 0.0
+    while (at := at + dice.uniform(0.05, 0.4)) < seconds:
+        faults.append(Fault(at, dice.choices(list(FAULTS), list(FAULTS.values()))[0], dice.random()))
+    return faults
+
+
+def prompts(seed: int, count: int) -> list[str]:
+    """The prompts of a programme."""
+    dice, words = random.Random(f"{seed}: prompts"), ("word", "work:0", "work:0.05", "work:0.3", "again:0.1")
+    return [
+        " ".join([*(dice.choice(words) for _ in range(dice.randint(1, 4))), *dice.choice(((), (), (), ("stall",)))])
+        for _ in range(count)
+    ]
 
 
 class Chaos:
-    """One programme: `workers` processes, `runs` runs, faults for `seconds`."""
+    """One programme: `workers` processes, each behind a proxy of its own, `runs` runs, and faults for `seconds`."""
 
     def __init__(
         self,
@@ -37,28 +67,27 @@ class Chaos:
         runs: int,
         seconds: float,
     ) -> None:
-        self._dice = random.Random(seed)
         self._postgres = postgres
         self._fleet = fleet
         self._witness = witness
-        self._count = runs
         self._seconds = seconds
-        self._workers = [self._worker() for _ in range(workers)]
+        self._prompts = prompts(seed, runs)
+        self._faults = schedule(seed, seconds)
+        self._proxies = [
+            NotificationProxy(postgres.socket, random.Random(f"{seed}: proxy {number}"), lost=LOST, doubled=DOUBLED)
+            for number in range(workers)
+        ]
+        self._workers = [self._worker(number) for number in range(workers)]
         self._frozen: dict[WorkerProcess, float] = {}
         self._stopped: set[str] = set()
         self.done: Counter[str] = Counter()
 
-    def _worker(self) -> WorkerProcess:
-        return WorkerProcess(self._fleet.url, self._witness, lease=LEASE, capacity=10)
+    def _worker(self, number: int) -> WorkerProcess:
+        database = self._fleet.url.partition("?")[0].rpartition("/")[2]
+        url = f"postgresql://postgres@127.0.0.1:{self._proxies[number].port}/{database}?sslmode=disable"
+        return WorkerProcess(url, self._witness, lease=LEASE, capacity=10)
 
-    # --- The schedule -------------------------------------------------------------------------------------------
-
-    def _prompt(self) -> str:
-        words = [
-            self._dice.choice(("word", "work:0", "work:0.05", "work:0.3", "again:0.1"))
-            for _ in range(self._dice.randint(1, 4))
-        ]
-        return " ".join(words) + self._dice.choice(("", "", "", " stall"))
+    # --- The programme ------------------------------------------------------------------------------------------
 
     async def run(self) -> list[FleetRun]:
         """Submit, disturb, stop what never ends, and wait until all is at rest; gives all runs."""
@@ -68,7 +97,7 @@ class Chaos:
             submitted = await submitting
             self.heal()
             await self._stop_the_rest()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 while active := await self._fleet.fleet.runs(states=("queued", "running"), limit=10_000):
                     await self._fleet.rest(active[0].id)
                     await self._stop_the_rest()
@@ -81,41 +110,48 @@ class Chaos:
         finally:
             for worker in self._workers:
                 worker.close()
+            for proxy in self._proxies:
+                proxy.close()
+                self.done += Counter({f"notifications {what}": count for what, count in proxy.seen.items()})
 
     async def _submit(self) -> list[str]:
         submitted: list[str] = []
-        for number in range(self._count):
-            session, prompt = f"ann/{number % max(1, self._count * 2 // 3)}", self._prompt()
+        count = len(self._prompts)
+        for number, prompt in enumerate(self._prompts):
+            session = f"ann/{number % max(1, count * 2 // 3)}"
             while True:
                 try:
                     submitted.append((await self._fleet.submit(prompt, session=session)).id)
                     break
                 except StoreError:  # the database is away; whether the run was queued is not known
                     await asyncio.sleep(0.2)
-            await asyncio.sleep(self._seconds * 0.8 / self._count)
+            await asyncio.sleep(self._seconds * 0.8 / count)
         return submitted
 
     async def _disturb(self) -> None:
+        """Each fault comes at its time, or as soon as those before it are done."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._seconds
-        while loop.time() < until:
-            await asyncio.sleep(self._dice.uniform(0.05, 0.4))
+        begun = loop.time()
+        for at, kind, where in self._faults:
+            await asyncio.sleep(begun + at - loop.time())
             self._restart_workers()
             for worker, thaw_at in list(self._frozen.items()):
                 if loop.time() >= thaw_at:
                     del self._frozen[worker]
                     worker.thaw()
-            fault = self._dice.choices(("stop", "kill", "freeze", "cut", "notify", "restart"), (8, 2, 2, 2, 2, 0.5))[0]
+            if loop.time() - begun > 1.5 * self._seconds:  # a slow machine: the rest of the schedule is left out
+                break
             with suppress(StoreError, OSError):
-                await getattr(self, f"_{fault}")(self._dice.random())
-                self.done[fault] += 1
+                await getattr(self, f"_{kind}")(where)
+                self.done[kind] += 1
 
     async def _kill(self, where: float) -> None:
-        worker = self._workers[int(where * len(self._workers))]
+        number = int(where * len(self._workers))
+        worker = self._workers[number]
         self._frozen.pop(worker, None)
         worker.kill()
         worker.close()
-        self._workers[self._workers.index(worker)] = self._worker()
+        self._workers[number] = self._worker(number)
 
     async def _freeze(self, where: float) -> None:
         worker = self._workers[int(where * len(self._workers))]
@@ -132,15 +168,23 @@ class Chaos:
                 self._stopped.add(state.run.id)
 
     async def _cut(self, where: float) -> None:
+        """The connections of one worker are cut: now, or in the middle of what the server answers next."""
+        proxy = self._proxy(where)
+        await asyncio.to_thread(proxy.cut, int(where * 5000) if where < 0.5 else None)
+
+    async def _silence(self, where: float) -> None:
+        """The connections of one worker pass nothing on, for less or more than its lease."""
+        self._proxy(where).fall_silent(where * 2 * LEASE)
+
+    def _proxy(self, where: float) -> NotificationProxy:
+        return self._proxies[int(where * 97) % len(self._proxies)]
+
+    async def _terminate(self, where: float) -> None:
+        """The server ends some connections, those of this process too."""
         await self._execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
             f" AND pid <> pg_backend_pid() AND hashint4(pid) % 10 < {int(where * 6)}"
         )
-
-    async def _notify(self, where: float) -> None:
-        """Notifications that mean nothing, and one for each run a second time."""
-        await self._execute("SELECT pg_notify('quiesce_fleet_runs', id) FROM quiesce_fleet_runs")
-        await self._execute("SELECT pg_notify('quiesce_worker_' || id, '') FROM quiesce_fleet_workers")
 
     async def _restart(self, where: float) -> None:
         await asyncio.to_thread(self._postgres.stop, "immediate" if where < 0.5 else "fast")
@@ -167,7 +211,7 @@ class Chaos:
         for index, worker in enumerate(self._workers):
             if worker.process.poll() is not None:
                 worker.close()
-                self._workers[index] = self._worker()
+                self._workers[index] = self._worker(index)
 
     async def _stop_the_rest(self) -> None:
         """Runs that stall never end by themselves."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from .agents import WITNESS
 
 
 class WorkerProcess:
-    """`quiesce worker` with the agent of the tests."""
+    """`quiesce worker` with the agent of the tests.
+
+    `within` begins its command: it enters a namespace. `source` is the folder of another version of the package.
+    """
 
     def __init__(
         self,
@@ -26,15 +30,17 @@ class WorkerProcess:
         capacity: int = 20,
         drain: float = 5.0,
         metrics: int | None = None,
+        within: Sequence[str] = (),
+        source: str = "",
     ) -> None:
-        command = [sys.executable, "-m", "quiesce.cli", "worker", "tests.fleet.agents:agent", "--store", url]
+        command = [*within, sys.executable, "-m", "quiesce.cli", "worker", "tests.fleet.agents:agent", "--store", url]
         options = ["--lease", str(lease), "--capacity", str(capacity), "--drain", str(drain), "--log-level", "error"]
         options += [] if metrics is None else ["--metrics", str(metrics)]
         self._log = witness.with_suffix(".log").open("ab")
         self.process = subprocess.Popen(
             [*command, *options],
             cwd=ROOT,
-            env={**os.environ, WITNESS: str(witness)},
+            env={**os.environ, WITNESS: str(witness), **({"PYTHONPATH": source} if source else {})},
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 
 from quiesce import Agent, tool
 from quiesce.fleet import Worker, WorkerSettings
-from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.server import Settings, create_app
+from quiesce.fleet.database import FleetDatabase
+from quiesce.fleet.taking import ServedAgent, take
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.server import Settings, create_app, fleet_routes
 from quiesce.sessions.stores.postgres import PostgresStore
 
 from ..server.support import Served, endless, frames, read_events, serving, start, wait_for_text
@@ -105,6 +108,90 @@ def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_url: str) -> Non
 def frames_of(response: httpx2.Response) -> Iterator[tuple[str, Any]]:
     lines = (line if not line.startswith("id: ") else "id: 0" for line in response.iter_lines())
     return ((kind, data) for _, kind, data in frames(lines))
+
+
+rooms: list[str] = []
+
+
+@tool
+async def wait_for_ever() -> str:
+    """Wait."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+@tool
+async def book(room: str) -> str:
+    """Book a room."""
+    rooms.append(room)
+    return f"booking of {room}"
+
+
+@book.undo
+async def unbook(room: str) -> None:
+    rooms.remove(room)
+
+
+def booker() -> Agent:
+    script = ScriptedModel(
+        [Call("wait_for_ever", id="call_1")],
+        [Call("book", {"room": "blue"}, id="call_2")],
+        [Say("Booked. "), Stall()],
+        [Say("As you like. "), Stall()],
+    )
+    return Agent(script, tools=[wait_for_ever, book], name="booker")
+
+
+def text_after(client: httpx2.Client, run_id: str, after: int) -> int:
+    """Read until the run says something after this event; the number of that event."""
+    with client.stream("GET", f"/runs/{run_id}/events", headers={"Last-Event-ID": str(after)}) as response:
+        return next(number for number, kind, _ in frames(response.iter_lines()) if kind == "text")
+
+
+def test_a_tool_is_stopped_a_run_steered_escalated_and_undone_from_the_other_replica(fleet_url: str) -> None:
+    agent = booker()
+    with (
+        replicas(fleet_url, agent) as (one, other),
+        one.client() as here,
+        other.client() as there,
+        working(fleet_url, agent),
+    ):
+        run_id = start(here)
+        with there.stream("GET", f"/runs/{run_id}/events") as response:
+            assert next(True for _, kind, _ in frames(response.iter_lines()) if kind == "tool_started")
+        accepted = {"accepted": True, "delivered": True}
+        assert there.post(f"/runs/{run_id}/tools/call_1/cancel", json={}).json() == accepted
+        assert not there.post(f"/runs/{run_id}/tools/call_9/cancel", json={}).json()["accepted"]
+        booked = wait_for_text(there, run_id)
+        assert rooms == ["blue"]
+        assert there.post(f"/runs/{run_id}/steer", json={"text": "Say something else."}).json() == accepted
+        text_after(here, run_id, booked)
+        patient = there.post(f"/runs/{run_id}/cancel", json={"mode": "after_turn", "reason": "patience"}).json()
+        assert (patient["accepted"], patient["receipt"]) == (True, None)
+        now = there.post(f"/runs/{run_id}/cancel", params={"wait": 30}, json={"mode": "now", "undo": True}).json()
+        receipt = now["receipt"]
+        assert (receipt["cause"]["reason"], receipt["mode"]) == ("patience", "now")
+        assert [line["outcome"] for line in receipt["undo"]] == ["undone"]
+        assert rooms == []
+
+
+def test_a_command_that_no_worker_has_yet_is_not_said_to_be_too_late(
+    fleet_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_routes, "_DELIVERY_WAIT", 0.1)
+
+    async def take_and_do_nothing() -> None:
+        database = FleetDatabase(fleet_url)
+        async with database.transaction() as db:
+            await take(db, database.engine, {"booker": ServedAgent()}, 1, uuid.uuid4(), lease=60.0)
+        await database.close()
+
+    with replicas(fleet_url, booker()) as (one, other), one.client() as here, other.client() as there:
+        run_id = start(here)
+        asyncio.run(take_and_do_nothing())
+        for path, body in (("steer", {"text": "Say something else."}), ("tools/call_1/cancel", {})):
+            answer = there.post(f"/runs/{run_id}/{path}", json=body)
+            assert (answer.status_code, answer.json()) == (202, {"accepted": True, "delivered": False})
 
 
 def test_an_approval_and_an_idempotency_key_hold_at_every_replica(fleet_url: str) -> None:

@@ -1,10 +1,11 @@
-"""A proxy in front of a server, whose connections can be cut: at once, or in the middle of an answer."""
+"""A proxy in front of a server: connections can be cut, at once or in the middle of an answer, or pass nothing on."""
 
 from __future__ import annotations
 
 import selectors
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ class CutProxy:
         self._clients: set[socket.socket] = set()
         self._wake, self._woken = socket.socketpair()
         self._cut_now = self._closing = False
+        self._silent_until = 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._work, name="cut proxy", daemon=True)
         self._thread.start()
@@ -38,8 +40,14 @@ class CutProxy:
         self._wake.send(b"!")
         self._done.wait()
 
+    def fall_silent(self, seconds: float) -> None:
+        """Pass nothing on for a while, and accept nothing: no connection is closed."""
+        self._silent_until = time.monotonic() + seconds
+        self._wake.send(b"!")
+
     def close(self) -> None:
         """Cut everything and end the thread."""
+        self._silent_until = 0.0
         self._closing = True
         self._wake.send(b"!")
         self._thread.join()
@@ -49,6 +57,8 @@ class CutProxy:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._closing:
+                while time.monotonic() < self._silent_until:
+                    time.sleep(0.02)
                 for key, _ in selector.select():
                     source: Any = key.fileobj
                     if source is self._woken:
@@ -90,12 +100,18 @@ class CutProxy:
             data, self._left = data[: self._left], self._left - len(data)
             if self._left <= 0:
                 self._left, self._cut_now = None, True
+        if source not in self._clients:
+            data = self._answer(source, data)
         try:
             self._peers[source].sendall(data)
         except OSError:
             ends = True
         if ends:
             self._drop(selector, source)
+
+    def _answer(self, server: socket.socket, data: bytes) -> bytes:
+        """What is passed on of an answer. For subclasses."""
+        return data
 
     def _drop(self, selector: selectors.BaseSelector, one: socket.socket) -> None:
         other = self._peers.pop(one)

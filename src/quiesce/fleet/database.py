@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from ..errors import ConfigurationError, MissingExtra, StoreError, StoreUnavailable
-from ..sessions.stores.postgres_database import public_url
+from ..sessions.stores.postgres_database import NOTICE_LOST_HOST, public_url
 from .engine import Engine, PgQueuerEngine
 from .schema import MIGRATIONS
 
@@ -48,13 +48,23 @@ class FleetDatabase:
         async with self.explained():
             pool = await self._opened()
             async with pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
-                yield connection
+                with _dropped_when_cut(connection):
+                    yield connection
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Any]:
         """A connection in a transaction. Raises a `StoreError`; then nothing is changed, unless the commit was cut."""
-        async with self.connection() as connection, connection.transaction():
-            yield connection
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                yield connection
+            except (TimeoutError, asyncio.CancelledError):
+                raise  # the connection is dropped, and with it the transaction
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
 
     async def _opened(self) -> Any:
         async with self._opening:
@@ -62,12 +72,12 @@ class FleetDatabase:
                 await self._migrate()
                 self._pool = await self.asyncpg.create_pool(
                     self.address,
-                    min_size=1,
+                    min_size=0,  # else the pool tries to connect by itself, and logs each failure
                     max_size=self._connections,
                     timeout=CONNECT_TIMEOUT,
                     command_timeout=STATEMENT_TIMEOUT,
+                    init=_configure,
                     reset=_keep,
-                    server_settings={"idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION * 1000:.0f}"},
                 )
             return self._pool
 
@@ -89,7 +99,9 @@ class FleetDatabase:
 
     async def connect(self) -> Any:
         """A connection of its own, for notifications."""
-        return await self.asyncpg.connect(self.address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
+        made = await self.asyncpg.connect(self.address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
+        await _configure(made)
+        return made
 
     @asynccontextmanager
     async def explained(self) -> AsyncGenerator[None]:
@@ -116,6 +128,22 @@ class FleetDatabase:
                     await pool.close()
             except (TimeoutError, OSError, self.asyncpg.InterfaceError, self.asyncpg.PostgresError):
                 pool.terminate()
+
+
+@contextmanager
+def _dropped_when_cut(connection: Any) -> Generator[None]:
+    """Drop a connection that does not answer. The driver would wait for the server twice more, for ten seconds each."""
+    try:
+        yield
+    except (TimeoutError, asyncio.CancelledError):
+        connection.terminate()
+        raise
+
+
+async def _configure(connection: Any) -> None:
+    """Set what the server does when this process does not go on."""
+    timeout = f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION * 1000:.0f}"
+    await connection.execute(f"{timeout}; {NOTICE_LOST_HOST}")
 
 
 async def _keep(_: object) -> None:

@@ -66,6 +66,11 @@ class Watcher:
         self._changes: Final[dict[str, set[Change]]] = {}
         self._listener: Final = Listener(database, (CHANGED,), self._on_notify, self._on_gap)
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the database answers: the connection for notifications is probed every few seconds."""
+        return self._listener.listening.is_set()
+
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
         """Listen while the block goes on."""

@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from ..agent import AnyAgent
 from ..cancellation import Mode
-from ..errors import ConfigurationError, StoreError
+from ..errors import ConfigurationError, StoreError, StoreUnavailable
 from ..sessions.stores.resolve import resolve_store
 from ..telemetry import Telemetry
 from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table, webhook_table
 from .cap_table import Share
+from .contact import LEAST_ATTEMPT, StoreContact
 from .database import FleetDatabase
 from .execution import DepsFactory, Execution
 from .listener import Listener
@@ -34,6 +35,8 @@ _log: Final = logging.getLogger("quiesce.fleet")
 SLOW_PACE: Final = 5.0
 # Seconds between attempts while the database is away.
 _TRY_AGAIN: Final = 0.5
+# Seconds that a worker takes to say that it ends, when the database does not answer.
+_LEAVE_TIMEOUT: Final = 5.0
 # Seconds until runs are taken again when one of them was locked: the other transaction takes about as long.
 _LOCKED_PAUSE: Final = 0.01
 # The stops of a drain, each with the fraction of the time after which it is requested. The last fifth is for `kill`.
@@ -99,7 +102,7 @@ class Worker:
         self._webhooks: Final = WebhookSender(self.database)
         self._has_work: Final = asyncio.Event()
         self._has_commands: Final = asyncio.Event()
-        self._renewed_at = 0.0
+        self._contact: Final = StoreContact(self.lease, self._on_contact_lost)
         self._draining = False
         channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex), webhook_table.CHANNEL)
         self._listener: Final = Listener(self.database, channels, self._on_notify, self._on_gap)
@@ -135,23 +138,25 @@ class Worker:
             for task in (*tasks, taking, stopping):
                 task.cancel()
             await asyncio.wait((*tasks, taking, stopping))
+            self._contact.close()
             await self._leave()
         for task in (*tasks, taking):
             if not task.cancelled():
                 task.result()  # raises what has ended a loop of the worker
 
     async def _leave(self) -> None:
-        with suppress(StoreError):
-            await self._notifier.flush()
-            async with self.database.connection() as db:
-                await run_table.forget_worker(db, self.id.hex)
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_TIMEOUT):
+                await self._notifier.flush()
+                async with self.database.connection() as db:
+                    await run_table.forget_worker(db, self.id.hex)
         await self.database.close()
-        await asyncio.wrap_future(self.store.close())
+        await asyncio.wait((asyncio.wrap_future(self.store.close()),), timeout=_LEAVE_TIMEOUT)
 
     async def _drain(self, hurry: asyncio.Event | None) -> None:
         """Stop the runs, more urgently as time passes. Each hands over to a run that goes on with it elsewhere."""
         with suppress(StoreError):
-            await self._renew()
+            await self._renew_in_time()
         loop = asyncio.get_running_loop()
         begun, hurried = loop.time(), loop.create_task((hurry or asyncio.Event()).wait())
         for step, (_, mode) in enumerate(_STOPS):
@@ -192,7 +197,7 @@ class Worker:
         free = self.settings.capacity - len(self._executions)
         if free <= 0:
             return []
-        if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
+        if self._contact.since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
         served = {name: each.terms for name, each in self._agents.items()}
         while True:
@@ -231,25 +236,34 @@ class Worker:
     def _versions(self) -> dict[str, str]:
         return {name: each.terms.version for name, each in self._agents.items()}
 
-    @property
-    def _since_renewal(self) -> float:
-        return asyncio.get_running_loop().time() - self._renewed_at
-
     async def _renewing(self) -> None:
+        pause = self.lease / 4
         while True:
-            await asyncio.sleep(self.lease / 4)
+            await asyncio.sleep(pause)
+            pause = self.lease / 4
             try:
-                await self._renew()
+                await self._renew_in_time()
                 await self._resettle()
             except StoreError as error:
                 _log.warning("the runs cannot be renewed: %s", error)
-            if self._since_renewal > self.lease:  # another worker may have taken them: they cannot be saved then
-                for execution, _ in tuple(self._executions.values()):
-                    execution.stop_for_shutdown(Mode.NOW, _LOST_CONTACT)
+                pause = min(pause, _TRY_AGAIN)
+
+    def _on_contact_lost(self) -> None:
+        """Stop the runs: other workers take them over when the lease ends, and what they do then is not saved."""
+        for execution, _ in tuple(self._executions.values()):
+            execution.stop_for_shutdown(Mode.NOW, _LOST_CONTACT)
+
+    async def _renew_in_time(self) -> None:
+        """Renew, with time left in the lease for another attempt, on another connection."""
+        try:
+            async with asyncio.timeout(max(self.lease / 3, LEAST_ATTEMPT)):
+                await self._renew()
+        except TimeoutError:
+            raise StoreUnavailable(detail=f"{self.database.url}: it does not answer in time.") from None
 
     async def _renew(self) -> None:
         """Record a heartbeat and keep the runs. The time counts from before the call."""
-        at = asyncio.get_running_loop().time()
+        at = self._contact.trying()
         info = WorkerInfo(
             self.id.hex, socket.gethostname(), os.getpid(), tuple(self._agents), self.settings.capacity, 0, 0.0, 0.0,
             self.lease, self._draining, tuple(run_table.queue_name(*each) for each in self._versions.items()),
@@ -259,7 +273,7 @@ class Worker:
             jobs = [execution.run.job for execution, _ in self._executions.values()]
             if jobs:
                 await self.database.engine.renew(db, jobs)
-        self._renewed_at = at
+        self._contact.renewed(at)
 
     async def _resettle(self) -> None:
         """Deal with queued runs of a version that no worker has any more, and count lost workers."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
-from ..errors import NothingToContinue, UnknownInterrupt
+from ..errors import NothingToContinue, StoreUnavailable, UnknownInterrupt
 from ..fleet.records import FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
@@ -145,17 +146,19 @@ async def cancel_run(request: ApiRequest) -> Response:
 async def cancel_tool(request: ApiRequest) -> Response:
     """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
     body, call = request.body(schemas.CancelTool), request.http.path_params["call"]
-    return json_response(schemas.Accepted(await _command(request, "cancel_tool", (call, body.reason))), 202)
+    return json_response(await _command(request, "cancel_tool", (call, body.reason)), 202)
 
 
-async def _command(request: ApiRequest, kind: Any, body: object) -> bool:
-    """Give a command to a run; whether it changed anything, as far as that is known when the wait is over."""
+async def _command(request: ApiRequest, kind: Any, body: object) -> schemas.Accepted:
+    """Give a command to a run. One that is not delivered when the wait is over stays stored, and may still be."""
     run = await _run(request)
     state = await _service(request).fleet.command(run.id, kind, body, wait=_DELIVERY_WAIT)
-    took = state is not None and state.took
-    if took and kind in _COMMANDS:
+    if state is None or not state.accepted:
+        return schemas.Accepted(accepted=False)
+    answer = schemas.Accepted(state.took or not state.delivered, state.delivered)
+    if answer.accepted and kind in _COMMANDS:
         _note(request, _COMMANDS[kind], run)
-    return took
+    return answer
 
 
 async def undo_run(request: ApiRequest) -> Response:
@@ -170,9 +173,10 @@ async def undo_run(request: ApiRequest) -> Response:
 
 async def steer_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/steer`."""
-    if not await _command(request, "steer", user_message(request.body(schemas.SteerRun).text)):
+    answer = await _command(request, "steer", user_message(request.body(schemas.SteerRun).text))
+    if not answer.accepted:
         raise Problem(409, "too_late", "The run does not take the prompt.", todo="Start a run with this prompt.")
-    return json_response(schemas.Accepted(accepted=True), 202)
+    return json_response(answer, 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:
@@ -186,7 +190,7 @@ async def resume_run(request: ApiRequest) -> Response:
             raise Problem(422, "not_in_fleet", message, todo="Answer without `remember`.")
     answers = {each.id: each.answer for each in given}
     if run.is_active and answers:
-        if not await _command(request, "answer", answers):
+        if not (await _command(request, "answer", answers)).accepted:
             raise Problem(409, "not_asked", "The run does not wait for these answers.", todo="GET /runs/{id} has them.")
         _note(request, "answer", run, ", ".join(answers))
         return json_response(schemas.RunAnswer(await service.view(run)), 200)
@@ -323,8 +327,9 @@ async def stream_events(request: ApiRequest) -> Response:
 
 
 async def _frames(service: FleetService, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    async for number, event in service.fleet.events(run_id, after, until=service.closing):
-        yield encode(number, event, None)
+    with suppress(StoreUnavailable):  # the stream ends, and the client comes back with the number of its last event
+        async for number, event in service.fleet.events(run_id, after, until=service.closing):
+            yield encode(number, event, None)
 
 
 async def stream_changes(request: ApiRequest) -> Response:
@@ -334,7 +339,7 @@ async def stream_changes(request: ApiRequest) -> Response:
 
 
 async def _changes(service: FleetService, owner: str) -> AsyncGenerator[bytes]:
-    with service.fleet.watcher.subscription() as change:
+    with suppress(StoreUnavailable), service.fleet.watcher.subscription() as change:
         runs = await service.fleet.runs(owner=owner, limit=200)
         yield _change(schemas.RunsListed(await service.views(runs)))
         while await change.wait_for(service.closing):

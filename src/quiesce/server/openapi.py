@@ -31,9 +31,9 @@ _ERRORS: Final = {
     422: "The request is not valid.",
     423: "The agent is frozen: no run of it may start.",
     429: "Too many runs or streams, or a cap is used up; see Retry-After.",
-    503: "The server is shutting down; see Retry-After.",
+    503: "The server is shutting down, or its store cannot be reached; see Retry-After.",
 }
-_ALWAYS: Final = (401, 403)
+_ALWAYS: Final = (401, 403, 503)
 _WITH_BODY: Final = (400, 408, 413, 415, 422)
 
 
@@ -206,7 +206,7 @@ class Operation:
 
 _NEW_RUN: Final = {201: ("RunAnswer", "The new run.")}
 _DELETED: Final = {204: ("", "Deleted.")}
-_BUSY: Final = (409, 423, 429, 503)
+_BUSY: Final = (409, 423, 429)
 _BODY_REFUSED: Final = (408, 413, 415)
 
 OPERATIONS: Final = (
@@ -257,7 +257,7 @@ OPERATIONS: Final = (
             200: ("ReceiptAnswer", "The undo is complete; the receipt has the outcomes."),
             202: ("ReceiptAnswer", "The undo is in progress."),
         },
-        body="Nothing?", waits=True, refusals=(409, 503),
+        body="Nothing?", waits=True, refusals=(409,),
     ),
     Operation(
         "post", "/runs/{id}/continue", "continue_run", "Continue the answer of a stopped run, in a new run", _NEW_RUN,
@@ -298,7 +298,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "get", "/healthz", "health", "Whether the server accepts new runs",
-        {200: ("Health", "It does."), 503: ("Health", "It does not: it is shutting down.")}, open_to_all=True,
+        {200: ("Health", "It does."), 503: ("Health", "It does not: see `status`.")}, open_to_all=True,
     ),
 )  # fmt: skip
 

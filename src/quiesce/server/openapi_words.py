@@ -54,7 +54,8 @@ _COMMON: Final = {
 
 _FIELDS: Final = {
     "Image.detail": "How closely the model looks at it.",
-    "Accepted.accepted": "Whether the request changed anything.",
+    "Accepted.accepted": "Whether the request changed anything, or is stored for a worker that does not answer yet.",
+    "Accepted.delivered": "False when the run's worker does not have it yet. Always true without a fleet.",
     "AgentList.agents": "The agents; the first is the default.",
     "AgentView.name": "The name, for `agent` in `POST /runs`.",
     "AgentView.tools": "The tools that the agent may call.",
@@ -321,7 +322,7 @@ OPERATION_WORDS: Final = {
     "delete_session": ("sessions", "Deletes the session and its conversation for good. Not while a run uses it."),
     "show_usage": ("server", "What all runs of the key have used, in all and by day and model."),
     "list_agents": ("server", "The agents that runs can be started with, their models and tools."),
-    "health": ("server", "200 while new runs are accepted, 503 while the server shuts down. Needs no key."),
+    "health": ("server", "200 while runs are accepted; 503 while the server drains or has no store. Needs no key."),
 }
 
 # Examples of request bodies, by schema.
@@ -332,7 +333,7 @@ EXAMPLES: Final[dict[str, object]] = {
     "SteerRun": {"text": "Only the docs, please."},
     "ResumeRun": {"answers": [{"id": "int_1", "answer": {"type": "approve"}}]},
     "Nothing": {},
-    "Accepted": {"accepted": True},
+    "Accepted": {"accepted": True, "delivered": True},
     "Health": {"status": "ok", "runs": 3, "version": "0.1.0"},
     "Error": {"error": {"code": "not_found", "message": "There is no run r1.", "todo": "`GET /runs` lists them."}},
 }

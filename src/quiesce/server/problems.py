@@ -15,6 +15,7 @@ from starlette.responses import Response
 from .. import errors
 
 _log: Final = logging.getLogger("quiesce.server")
+_SOON: Final = {"Retry-After": "5"}
 
 
 class Problem(Exception):
@@ -63,6 +64,9 @@ def problem_of(error: errors.QuiesceError) -> Problem:
             return Problem(409, "nothing_to_continue", error.what, todo=error.todo)
         case errors.ConfigurationError():
             return Problem(422, "not_possible", error.what, todo=error.todo)
+        case errors.StoreUnavailable():
+            todo = "Send the request again, here or to another server. A stop that is stored already changes nothing."
+            return Problem(503, "store_unavailable", error.what, todo=todo, headers=_SOON)
         case _:
             return Problem(409, "failed", error.what, todo=error.todo)
 

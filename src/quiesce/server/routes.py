@@ -323,7 +323,8 @@ async def show_fleet(_: ApiRequest) -> Response:
 
 def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
-    draining = services.quotas.draining
-    status = "draining" if draining else "ok"
-    state = schemas.Health(status, len(services.runs.active), __version__, fleet=services.fleet is not None)
-    return json_response(state, 503 if draining else 200)
+    fleet = services.fleet
+    is_cut_off = fleet is not None and not fleet.fleet.watcher.is_listening
+    status = "draining" if services.quotas.draining else "store_unavailable" if is_cut_off else "ok"
+    state = schemas.Health(status, len(services.runs.active), __version__, fleet=fleet is not None)
+    return json_response(state, 200 if status == "ok" else 503)

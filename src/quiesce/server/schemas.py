@@ -291,9 +291,10 @@ class CancelAnswer(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """Whether the request changed anything."""
+    """Whether the request changed anything. In a fleet it may be stored, and the run's worker not have it yet."""
 
     accepted: bool
+    delivered: bool = True
 
 
 class ReceiptAnswer(Struct, frozen=True):
@@ -445,7 +446,7 @@ class FleetView(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """Whether the server accepts new runs."""
 
-    status: Literal["ok", "draining"]
+    status: Literal["ok", "draining", "store_unavailable"]
     runs: int
     version: str
     fleet: Annotated[bool, Meta(description="Whether runs are executed by workers: `GET /fleet` shows them.")] = False

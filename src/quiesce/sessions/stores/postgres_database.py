@@ -17,6 +17,11 @@ _T = TypeVar("_T")
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 10.0
+# A host that is gone says nothing: without these the server keeps its connections, and what they lock, for two hours.
+NOTICE_LOST_HOST: Final = (
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3;"
+    " SET tcp_user_timeout = 60000"
+)
 # Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
@@ -73,9 +78,13 @@ class PostgresDatabase:
         async with self._explained():
             db = await self._connected()
             async with db.transaction():
-                if access == "relaxed":
-                    await db.execute("SET LOCAL synchronous_commit TO OFF")
-                return await _carry_out(db, operation)
+                try:
+                    if access == "relaxed":
+                        await db.execute("SET LOCAL synchronous_commit TO OFF")
+                    return await _carry_out(db, operation)
+                except TimeoutError:  # a rollback would wait as long again, for a link that is cut
+                    self._drop_connection()
+                    raise
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
@@ -83,7 +92,8 @@ class PostgresDatabase:
                 self._address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT
             )
             # A process that is frozen inside a transaction would keep others from taking its session over.
-            await self._connection.execute(f"SET idle_in_transaction_session_timeout = {int(STATEMENT_TIMEOUT * 1000)}")
+            timeout = f"SET idle_in_transaction_session_timeout = {int(STATEMENT_TIMEOUT * 1000)}"
+            await self._connection.execute(f"{timeout}; {NOTICE_LOST_HOST}")
             await self._migrate(self._connection)
         return self._connection
 
