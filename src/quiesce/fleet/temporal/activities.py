@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 from temporalio import activity
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 
 from ...agent import AnyAgent
 from ...cancellation import Cause, Mode
@@ -99,6 +100,7 @@ async def _settled(run: Run[Any], *, follows_urgency: bool) -> None:
                 following = asyncio.create_task(_follow_urgency(run))
     if following is not None:
         following.cancel()
+        await asyncio.wait((following,))
     if is_outside:
         raise asyncio.CancelledError
 
@@ -115,10 +117,12 @@ async def _follow_urgency(run: Run[Any]) -> None:
     """Make the stop of a tool as urgent as that of the workflow: the cancellation of an activity has no mode."""
     info, mode = activity.info(), Mode.NOW
     assert info.workflow_id is not None
-    workflow = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+    workflow: Any = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
     try:
         while mode is not Mode.KILL:
             mode = Mode(await workflow.execute_update(MORE_URGENT, mode.value, result_type=str))
             run.cancel(mode=mode, source="remote")
+    except WorkflowUpdateRPCTimeoutOrCancelledError:  # the SDK's word for the cancellation of this task
+        pass
     except Exception as error:  # the stop is under way, with the tool's own grace
         _log.warning("run %s: whether its stop becomes more urgent cannot be read: %s", info.workflow_id, error)

@@ -72,6 +72,13 @@ class StepConversation(Conversation):
 
 def start_step(agent: AnyAgent, step: StepInput, deps: tuple[Any, ...] = ()) -> Run[Any]:
     """Start the run of one step; `deps` is empty, or has the deps of the run."""
+    options, forked = _options(agent, step, deps), agent.fork(at=0)
+    if step.prompt is not None:
+        return forked.start(step.prompt, **options)
+    return forked.start_answer(decoded_answers(step.answers), **options)
+
+
+def _options(agent: AnyAgent, step: StepInput, deps: tuple[Any, ...]) -> RunOptions[Any]:
     given = step.conversation
     if step.call_id:
         assert given.pending is not None
@@ -88,10 +95,7 @@ def start_step(agent: AnyAgent, step: StepInput, deps: tuple[Any, ...] = ()) -> 
         options["timeout"] = step.timeout
     if deps:
         options["deps"] = deps[0]
-    forked = agent.fork(at=0)
-    if step.prompt is not None:
-        return forked.start(step.prompt, **options)
-    return forked.start_answer(decoded_answers(step.answers), **options)
+    return options
 
 
 def _with_one_call(pending: PendingTurn, call_id: str) -> PendingTurn:

@@ -17,6 +17,10 @@ from .activities import StepActivities, StepDeps
 from .records import activity_queue
 from .workflow import RunWorkflow
 
+# A workflow is offered to the worker that had it last, for so long; then to all. The SDK's 10 s would be what a run
+# waits for when that worker is lost.
+_STICKY_TIMEOUT: Final = timedelta(seconds=1)
+
 
 @dataclass(frozen=True, slots=True)
 class TemporalWorkerSettings:
@@ -52,7 +56,12 @@ class TemporalWorker:
         if len(names) != len(agents) or not agents:
             raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
         self._settings: Final = settings or TemporalWorkerSettings()
-        self._workflows: Final = Worker(client, task_queue=queue, workflows=[RunWorkflow])
+        self._workflows: Final = Worker(
+            client,
+            task_queue=queue,
+            workflows=[RunWorkflow],
+            sticky_queue_schedule_to_start_timeout=_STICKY_TIMEOUT,
+        )
         self._activities: Final = [
             self._worker_of(client, queue, agent, StepActivities(agent, deps, self._settings.heartbeat))
             for agent in agents
