@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ..agent import AnyAgent
 from ..cancellation import Cause, Mode
 from ..errors import InterruptError, LeaseLost, QuiesceError, SessionNotFound, StoreDamaged, StoreError, public_text
-from ..interrupts import Approve, Deny, UsedBudget
+from ..interrupts import UsedBudget
 from ..limits import Limits
 from ..messages import UserMessage
 from ..receipt import Receipt
@@ -29,6 +29,7 @@ from ..run.options import RunOptions
 from ..sessions import SessionStore
 from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table
+from .answers import decoded_answers
 from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
 from .guarded_session import GuardedSession
@@ -66,19 +67,6 @@ class ExecutionHost(Protocol):
     async def persist(self, operation: Callable[[Any], Awaitable[bool]]) -> bool:
         """Carry an operation out in a transaction, again and again while the database is away."""
         ...
-
-
-def decoded_answers(given: bytes) -> dict[str, Any]:
-    """Answers by the id of the interrupt; `{"type": "approve"}` and `{"type": "deny"}` are an `Approve` or a `Deny`."""
-    return {key: _decoded(value) for key, value in msgspec.json.decode(given, type=dict[str, Any]).items()}
-
-
-def _decoded(answer: Any) -> Any:
-    match answer:
-        case {"type": "approve" | "deny"}:
-            return msgspec.convert(answer, Approve | Deny)
-        case _:
-            return answer
 
 
 class Refusal(Enum):
@@ -169,7 +157,7 @@ class Execution:
             case "prompt":
                 return agent.start(msgspec.json.decode(run.given, type=UserMessage), **options)
             case "answer":
-                return agent.start_answer(decoded_answers(run.given), **options)
+                return agent.start_answer(decoded_answers(msgspec.json.decode(run.given)), **options)
             case "continue" if run.continued_from and await session.prepare_repeat(self._may_repeat):
                 return agent.start_answer({}, **options)
             case "continue":
@@ -318,7 +306,7 @@ class Execution:
                     call_id, reason = msgspec.json.decode(command.body, type=tuple[str, str])
                     return handle.cancel_tool(call_id, reason)
                 case "answer":
-                    return handle.take_answers(decoded_answers(command.body))
+                    return handle.take_answers(decoded_answers(msgspec.json.decode(command.body)))
         except (msgspec.MsgspecError, InterruptError) as error:
             _log.warning("run %s: a command (%s) is not valid: %s", self.run.id, command.kind, error)
             return False

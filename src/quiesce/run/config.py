@@ -77,6 +77,8 @@ class RunConfig(Struct, frozen=True):
     server_tools: tuple[ServerTool, ...] = ()
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
+    one_step: bool = False
+    """Whether the run ends before the tools that its answer asks for, or after them, with its turn pending."""
 
 
 def open_estimator(model: Model, calibration: Calibration | None = None) -> UsageEstimator:

@@ -136,7 +136,7 @@ class Launch:
 
 def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any = None) -> RunConfig:
     """The config of one run, with what the call gives instead of the agent's. Raises `ConfigurationError`."""
-    given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry", "tool_choice")}
+    given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry", "tool_choice", "one_step")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "first_token_timeout" in options or "stream_gap_timeout" in options:
         first, gap = config.stream_timeouts

@@ -290,7 +290,7 @@ async def judge_answer(state: RunState) -> Phase | None:
     if answer is None or not answer.tool_calls:
         return Phase.TURN_END if is_paused(state) else judge_final_answer(state)
     if within_limits(state, tool_calls=len(answer.tool_calls)):
-        return Phase.ACTING
+        return end_step(state) if state.config.one_step else Phase.ACTING
     if state.spending.reached is None or state.config.on_limit == "stop":
         return None
     if state.config.on_limit == "ask":
@@ -325,13 +325,19 @@ async def act(state: RunState) -> Phase | None:
         batch = state.tools.begin_batch(answer.tool_calls)
     elif state.spending.resumed is not None:  # the calls of an earlier run, which its limit did not allow
         count(state, tool_calls=sum(record.result is None for record in batch.calls))
+    is_over = all(record.result is not None for record in batch.calls)
     await batch.run()
     if not batch.suspended:
-        return Phase.TURN_END
+        return end_step(state) if state.config.one_step and not is_over else Phase.TURN_END
     # Otherwise the stop, or the urgent prompt, comes first.
     if not state.progress.work_token.cancelled and not state.prompts.inbox.urgent:
         state.progress.finish("interrupt")
     return None
+
+
+def end_step(state: RunState) -> None:
+    """End a run of one step. Its turn is pending, and another run goes on with it."""
+    state.progress.finish("interrupt")
 
 
 async def end_turn(state: RunState) -> Phase | None:

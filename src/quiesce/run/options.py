@@ -46,6 +46,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
                    with it, and paid from what is left of its limits; `deps` are the parent's unless given
     owner          who the run is for, as tools see it in `ctx.owner`; servers set it
     run_id         the id of the run, which no other run has had; workers set it
+    one_step       end before the tools that an answer asks for, or after those of the pending turn, with the turn
+                   pending; engines set it that run each step by itself
     """
 
     deps: DepsT
@@ -69,6 +71,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     within: ToolContext[Any] | None
     owner: str
     run_id: str
+    one_step: bool
 
 
 _KNOWN: Final = frozenset(RunOptions.__annotations__)

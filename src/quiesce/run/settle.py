@@ -161,7 +161,8 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
 def _waits_for_person(state: RunState) -> bool:
     """Whether the run ends with a question, so that its task goes on later, with its background processes."""
     finished = state.progress.finished
-    return state.family.parent is None and finished is not None and finished[0] == "interrupt"
+    waits = state.family.parent is None and finished is not None and finished[0] == "interrupt"
+    return waits and not state.config.one_step  # the next step may be in another process
 
 
 async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:

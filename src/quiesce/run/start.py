@@ -115,6 +115,8 @@ def begin(state: RunState) -> None:
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
         state.claim.waiting_turn = conversation.pending
+        if state.config.one_step:
+            state.progress.turn_number = state.spending.budget_use.turns
         _take_up(state, conversation.take_pending(given.answers, state.tools.check_arguments, state.run_id))
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)

@@ -33,7 +33,8 @@ class ToolBatch:
             CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
-        self._earlier: Final = _earlier(self.calls, sequential=sequential)
+        in_order = [each.questions.call for each in self.calls]
+        self._earlier: Final = earlier_calls(in_order, tools, sequential=sequential)
         self._waiting: Final = set(range(len(self.calls)))
         """The positions of the calls that have not started."""
         self._all_done: asyncio.Future[None] | None = None
@@ -220,9 +221,9 @@ class ToolBatch:
         return tuple(each.label for each in self._running())
 
 
-def _earlier(calls: tuple[CallInProgress, ...], *, sequential: bool) -> list[tuple[int, ...]]:
+def earlier_calls(calls: Iterable[ToolCall], tools: Mapping[str, Tool], *, sequential: bool) -> list[tuple[int, ...]]:
     """For each call the positions of the earlier calls that must be over before it starts."""
-    keys = [True if sequential else _key(call) for call in calls]
+    keys = [True if sequential else _key(tools.get(call.name), call) for call in calls]
     return [
         ()
         if key is None
@@ -235,5 +236,5 @@ def _earlier(calls: tuple[CallInProgress, ...], *, sequential: bool) -> list[tup
     ]
 
 
-def _key(call: CallInProgress) -> object:
-    return None if call.tool is None else call.tool.sequence_key(call.questions.call.arguments)
+def _key(tool: Tool | None, call: ToolCall) -> object:
+    return None if tool is None else tool.sequence_key(call.arguments)
