@@ -14,7 +14,7 @@ import pytest
 
 from quiesce import Agent, Retry, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConnectionFailed, EmptyAnswer, ModelError, StreamBroken
+from quiesce.errors import ConnectionFailed, ModelError, StreamBroken
 from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage, Message, ProviderPart
 from quiesce.models.providers.compatible import SERVERS
@@ -71,6 +71,7 @@ def test_an_ending(ending: Ending) -> None:
             goes_on = ending.stop_reason in ("tool_use", "pause")  # the next answer ends the run
             assert result.stop_reason == ("end_turn" if goes_on else ending.stop_reason)
             if ending.stop_reason == "error":
+                assert type(result.error).__name__ == ending.error
                 return
             assert result.text == (ANSWER if goes_on else ending.text)
             assert kinds(result.new_messages) == (
@@ -125,11 +126,11 @@ async def cut(ending: Ending, places: Iterable[int]) -> tuple[int, int]:
             agent = Agent(model, retry=Retry(attempts=1), tools=[weather])
             play = Play(response[:place], then="close")
             result = await one_trial(agent, ending.provider, server, play)
-            empty = isinstance(result.error, EmptyAnswer)
-            if result.error is None or empty:
+            ended = type(result.error).__name__ == ending.error
+            if result.error is None or ended:
                 complete += 1
                 assert place >= end
-                assert empty == (ending.stop_reason == "error")
+                assert ended == (ending.stop_reason == "error")
             else:
                 torn += 1
                 assert isinstance(result.error, ModelError)

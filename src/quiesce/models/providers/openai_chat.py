@@ -203,7 +203,9 @@ class _ChatFormat:
             case messages.UserMessage(content):
                 yield {"role": "user", "content": self._user_content(content)}
             case messages.AssistantMessage():
-                yield self._assistant(message)
+                custom = _custom_calls(message, self._provider)
+                yield self._assistant(message, custom)
+                yield from ({"role": "tool", "tool_call_id": call["id"], "content": convert.NOT_RUN} for call in custom)
             case messages.ToolMessage(results):
                 taken = [sendable(result, self._part) for result in results]
                 yield from (self._result(result) for result in taken)
@@ -253,7 +255,7 @@ class _ChatFormat:
         kind = part.media_type.partition("/")[2].removeprefix("x-")
         return {"type": "input_audio", "input_audio": {"data": data, "format": "mp3" if kind == "mpeg" else kind}}
 
-    def _assistant(self, message: messages.AssistantMessage) -> dict[str, Any]:
+    def _assistant(self, message: messages.AssistantMessage, custom: list[dict[str, Any]]) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
         calls = [
             {
@@ -263,15 +265,15 @@ class _ChatFormat:
             }
             for call in message.tool_calls
         ]
-        if calls:
-            said["tool_calls"] = calls
+        if calls or custom:
+            said["tool_calls"] = [*calls, *custom]
         if self._takes_reasoning is not None and calls:
             thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
             said |= {self._takes_reasoning: thought} if thought else {}
         for part in message.content:
             if isinstance(part, messages.ProviderPart) and part.provider == self._provider:
                 said |= _sent_back(part)
-        if said["content"] is None and not calls and "audio" not in said:  # nothing that is taken back
+        if said["content"] is None and not calls and not custom and "audio" not in said:  # nothing that is taken back
             said["content"] = convert.NO_ANSWER
         return said
 
@@ -289,11 +291,21 @@ class _ChatFormat:
 
 
 def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
-    """A part in the message that it came in: audio by its id, what is about the answer not at all."""
+    """A part in the message that it came in: audio by its id; what is only about the answer not at all."""
     match part.kind:
-        case "annotations" | "citations" | "search_results" | "logprobs":
-            return {}
+        case "reasoning_details" | "images":
+            return part.data
         case "audio":
             return {"audio": {"id": part.data["audio"].get("id")}}
         case _:
-            return part.data
+            return {}
+
+
+def _custom_calls(message: messages.AssistantMessage, provider: str) -> list[dict[str, Any]]:
+    """The calls of custom tools, which are not run here."""
+    return [
+        call
+        for part in message.content
+        if isinstance(part, messages.ProviderPart) and (part.provider, part.kind) == (provider, "tool_calls")
+        for call in part.data["tool_calls"]
+    ]

@@ -35,7 +35,6 @@ _WITH_ID: Final = frozenset(
         "program_output",
     }
 )
-_NOT_RUN: Final = "Not run: this program has no such tool."
 
 
 class OpenAIResponses(PlainModel):
@@ -222,13 +221,13 @@ def _item_back(part: messages.ProviderPart) -> Iterator[dict[str, Any]]:
         case "computer_call":  # its output would be a screenshot
             return
         case "custom_tool_call":
-            output = {"type": "custom_tool_call_output", **call, "output": _NOT_RUN}
+            output = {"type": "custom_tool_call_output", **call, "output": convert.NOT_RUN}
         case "local_shell_call":
-            output = {"type": "local_shell_call_output", "id": part.data.get("call_id"), "output": _NOT_RUN}
+            output = {"type": "local_shell_call_output", "id": part.data.get("call_id"), "output": convert.NOT_RUN}
         case "apply_patch_call":
-            output = {"type": "apply_patch_call_output", **call, "status": "failed", "output": _NOT_RUN}
+            output = {"type": "apply_patch_call_output", **call, "status": "failed", "output": convert.NOT_RUN}
         case "shell_call" if as_dict(part.data.get("environment")).get("type") in (None, "local"):
-            failed = {"stdout": "", "stderr": _NOT_RUN, "outcome": {"type": "exit", "exit_code": 1}}
+            failed = {"stdout": "", "stderr": convert.NOT_RUN, "outcome": {"type": "exit", "exit_code": 1}}
             output = {"type": "shell_call_output", **call, "output": [failed]}
         case "mcp_approval_request":
             output = {"type": "mcp_approval_response", "approval_request_id": part.data.get("id"), "approve": False}

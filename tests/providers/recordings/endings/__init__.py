@@ -55,7 +55,7 @@ def ending_table() -> str:
 
 def _row(ending: Ending) -> tuple[str, str, str, str, str]:
     ends = {
-        "error": "`EmptyAnswer`, asked again",
+        "error": f"`{ending.error}`, asked again",
         "tool_use": "the tools are run, and the run goes on",
         "pause": "all of it goes back, and the run goes on; after 20 in a row `pause`",
     }
