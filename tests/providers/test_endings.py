@@ -186,8 +186,7 @@ def test_a_stop_in_a_server_tool_leaves_the_input_open_above() -> None:
 def key_table() -> str:
     """Keys and addresses of all providers, as a table in Markdown."""
     rows = [
-        ("`openai-responses:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
-        ("`xai-responses:`", "`XAI_API_KEY`", "", "https://api.x.ai/v1"),
+        ("`openai:`, `openai-chat:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
         (
             "`anthropic:`",
             "`ANTHROPIC_API_KEY`, `ANTHROPIC_AUTH_TOKEN`",
@@ -197,21 +196,29 @@ def key_table() -> str:
         (
             "`bedrock:`",
             "`AWS_BEARER_TOKEN_BEDROCK`, or AWS credentials",
-            "`AWS_REGION`, `AWS_DEFAULT_REGION`",
+            "`AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`",
             "https://bedrock-runtime.&lt;region&gt;.amazonaws.com",
         ),
         (
             "`gemini:`",
-            "`GEMINI_API_KEY`, `GOOGLE_API_KEY`",
+            "`GOOGLE_API_KEY`, `GEMINI_API_KEY`",
             "`GOOGLE_GEMINI_BASE_URL`",
             "https://generativelanguage.googleapis.com/v1beta",
         ),
+        (
+            "`vertex:`",
+            "Google's default credentials",
+            "`GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION`, `GOOGLE_VERTEX_BASE_URL`",
+            "https://aiplatform.googleapis.com",
+        ),
         ("`ollama:`", "`OLLAMA_API_KEY`, if any", "`OLLAMA_HOST`", "http://127.0.0.1:11434"),
     ]
+    both = {"azure": "`azure:`, `azure-responses:`", "xai": "`xai:`, `xai-responses:`"}
     for name, server in SERVERS.items():
-        key = "none" if server.key is None else f"`{server.key}`"
+        keys = ", ".join(f"`{each}`" for each in (server.key, *server.other_keys) if each)
         address = "" if server.address is None else f"`{server.address}`"
-        rows.append((f"`{name}:`", key, address, server.base_url or ""))
+        if name != "openai":
+            rows.append((both.get(name, f"`{name}:`"), keys or "none", address, server.base_url or ""))
     head = ["| name | key | address | usual address |", "|---|---|---|---|"]
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 

@@ -208,7 +208,7 @@ def _join(whole: dict[str, Any], piece: dict[str, Any]) -> None:
 class ChatDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer. `provider` is the server's name, for what is sent back only to it."""
 
-    def __init__(self, failures: Failures, *, provider: str = "openai") -> None:
+    def __init__(self, failures: Failures, *, provider: str = "openai-chat") -> None:
         super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
         self._parts: Final = ChatParts(provider)
@@ -224,7 +224,8 @@ class ChatDecoder(EventStreamDecoder):
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
             head = _head(data)
-            self._start(head.id, head.model, into)
+            if head.id or chunk.choices:  # the first chunk of Azure is about the prompt, and names no model
+                self._start(head.id, head.model or None, into)
         if chunk.choices:
             choice = chunk.choices[0]
             piece = choice.delta

@@ -47,6 +47,8 @@ class OpenAIChat(PlainModel):
     ) -> None:
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
+        if self.server is SERVERS["openai"]:
+            self.provider = "openai-chat"
         self.stop_policy = self.server.stop_policy
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
@@ -158,7 +160,7 @@ def key_for(server: Server, *, own_address: bool) -> str | None:
     """The key from the environment. Raises `AuthenticationFailed` where one is needed and there is none."""
     if server.key is None:
         return None
-    key = os.environ.get(server.key)
+    key = next((os.environ[name] for name in (server.key, *server.other_keys) if os.environ.get(name)), None)
     if not key and not own_address:  # a server of one's own may need no key
         raise no_key(server.label, server.key)
     return key
@@ -175,8 +177,8 @@ def openai_headers(key: str | None, extra_headers: Mapping[str, str], *, own: bo
 def address_of(server: Server) -> str:
     """Where the server is: from the environment, or at its usual place."""
     address = os.environ.get(server.address, "") if server.address else ""
-    if server is SERVERS["azure"] and address and "/openai" not in address:
-        address = f"{address.rstrip('/')}/openai/v1"
+    if server.path and address and server.path.split("/")[1] not in urllib.parse.urlsplit(address).path.split("/"):
+        address = f"{address.rstrip('/')}{server.path}"
     if not address and server.base_url is None:
         raise ConfigurationError(
             f"Where is {server.label}?", todo=f"Set {server.address} or pass base_url=." if server.address else ""
@@ -278,11 +280,15 @@ class _ChatFormat:
         return said
 
     def _result(self, result: messages.ToolResult) -> dict[str, Any]:
-        text = result.text or convert.SEE_ATTACHMENT
+        text: Any = result.text or convert.SEE_ATTACHMENT
+        if self.server.rich_results and any(not isinstance(part, messages.Text) for part in result.content):
+            text = [self._part(part) for part in result.content]
         return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
 
     def _shown_apart(self, result: messages.ToolResult) -> list[dict[str, Any]]:
-        """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
+        """Attachments of a result: most servers take only text in tool messages, so they follow in a user message."""
+        if self.server.rich_results:
+            return []
         attached = [self._part(part) for part in result.content if not isinstance(part, messages.Text)]
         return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
 

@@ -40,27 +40,27 @@ _WITH_ID: Final = frozenset(
 class OpenAIResponses(PlainModel):
     """A model behind OpenAI's Responses API.
 
-    server      whose Responses API it is: "openai" or "xai"
+    server      whose Responses API it is
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
                 breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
-    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY or XAI_API_KEY. Raises
-    `AuthenticationFailed`.
+    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY, or the variable of that server. Raises
+    `AuthenticationFailed`, and `ConfigurationError` where the address is not known.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        server: Literal["openai", "xai"] = "openai",
+        server: Literal["openai", "azure", "xai", "perplexity"] = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
         **options: Unpack[WireOptions],
     ) -> None:
         self.server: Final = SERVERS[server]
-        self.provider = f"{server}-responses"
+        self.provider = "openai" if server == "openai" else f"{server}-responses"
         self.stop_policy = "cancel_at_provider" if background else "hang_up"
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
@@ -68,7 +68,8 @@ class OpenAIResponses(PlainModel):
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self._background: Final = background
         self._headers: Final = openai_headers(key, self.extra_headers, own=server == "openai")
-        self._messages: Final = MessageEncoder(_ResponsesFormat(self.provider).items)
+        self.is_deployment: Final = server == "azure"
+        self._messages = MessageEncoder(_ResponsesFormat(self.provider).items)
 
     def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
         del request
@@ -89,6 +90,18 @@ class OpenAIResponses(PlainModel):
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
         return for_responses(tools, self.server.label)
 
+    def _function_tools(self, request: ModelRequest) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": schemas.for_tool(tool.schema),
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         body: dict[str, Any] = {
@@ -103,16 +116,7 @@ class OpenAIResponses(PlainModel):
         if request.instructions:
             body["instructions"] = request.instructions
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": schemas.for_tool(tool.schema),
-                    "strict": False,
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = self._function_tools(request)
         choice = convert.tool_choice(request, self.server.label)
         if choice is not None:
             named = {"type": "function", "name": choice}
@@ -121,7 +125,9 @@ class OpenAIResponses(PlainModel):
             body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
         settings, limit = convert.settings_of(request)
         if settings.pop("stop_sequences", None):
-            raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
+            raise convert.no_setting(
+                "OpenAI's Responses API", "stop_sequences", 'use "openai-chat:" (Chat Completions)'
+            )
         if limit is not None:
             body["max_output_tokens"] = limit
         if "top_logprobs" in settings:

@@ -85,7 +85,7 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
 
 
 def _encrypted(part: Reasoning) -> str:
-    hidden = (part.provider_data or {}).get("provider") in ("openai-responses", "xai-responses")
+    hidden = (part.provider_data or {}).get("provider") in ("openai", "azure-responses", "xai-responses")
     return part.signature or "" if hidden else ""
 
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-
-from quiesce.models.base import Model
-from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
-from ..recording import ANSWER, CALLS, KEY, WORDS, Recording
+from ..recording import ANSWER, CALLS, WORDS, Recording
+from .chat_servers import chat_at as _chat_at
 from .ending import REFUSAL, Ending
-
-
-def _chat_at(server: str, model: str = "some-model") -> Callable[..., Model]:
-    return lambda url, **more: OpenAIChat(model, server=server, **{"base_url": f"{url}/v1", "api_key": KEY, **more})
-
 
 _CHAT_START = chat({"role": "assistant", "content": "", "refusal": None})
 
@@ -258,7 +250,7 @@ CHAT_ENDINGS = [
     ),
     Ending(
         OPENAI_CHAT,
-        "sources with every chunk (Perplexity)",
+        "sources with every chunk (Perplexity's Sonar, behind gateways)",
         "https://docs.perplexity.ai/api-reference/chat-completions-post",
         Recording(
             [
@@ -272,7 +264,7 @@ CHAT_ENDINGS = [
         text=ANSWER,
         kept=("citations", "search_results"),
         not_sent_back=("sky.example",),
-        make=_chat_at("perplexity", "sonar"),
+        make=_chat_at("litellm", "perplexity/sonar"),
     ),
     Ending(
         OPENAI_CHAT,
