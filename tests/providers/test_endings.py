@@ -14,7 +14,7 @@ import pytest
 
 from quiesce import Agent, Retry, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConnectionFailed, EmptyAnswer, ModelError, StreamBroken
+from quiesce.errors import ConnectionFailed, ModelError, StreamBroken
 from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage, Message, ProviderPart
 from quiesce.models.providers.compatible import SERVERS
@@ -71,6 +71,7 @@ def test_an_ending(ending: Ending) -> None:
             goes_on = ending.stop_reason in ("tool_use", "pause")  # the next answer ends the run
             assert result.stop_reason == ("end_turn" if goes_on else ending.stop_reason)
             if ending.stop_reason == "error":
+                assert type(result.error).__name__ == ending.error
                 return
             assert result.text == (ANSWER if goes_on else ending.text)
             assert kinds(result.new_messages) == (
@@ -125,11 +126,11 @@ async def cut(ending: Ending, places: Iterable[int]) -> tuple[int, int]:
             agent = Agent(model, retry=Retry(attempts=1), tools=[weather])
             play = Play(response[:place], then="close")
             result = await one_trial(agent, ending.provider, server, play)
-            empty = isinstance(result.error, EmptyAnswer)
-            if result.error is None or empty:
+            ended = type(result.error).__name__ == ending.error
+            if result.error is None or ended:
                 complete += 1
                 assert place >= end
-                assert empty == (ending.stop_reason == "error")
+                assert ended == (ending.stop_reason == "error")
             else:
                 torn += 1
                 assert isinstance(result.error, ModelError)
@@ -185,8 +186,7 @@ def test_a_stop_in_a_server_tool_leaves_the_input_open_above() -> None:
 def key_table() -> str:
     """Keys and addresses of all providers, as a table in Markdown."""
     rows = [
-        ("`openai-responses:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
-        ("`xai-responses:`", "`XAI_API_KEY`", "", "https://api.x.ai/v1"),
+        ("`openai:`, `openai-chat:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
         (
             "`anthropic:`",
             "`ANTHROPIC_API_KEY`, `ANTHROPIC_AUTH_TOKEN`",
@@ -196,21 +196,29 @@ def key_table() -> str:
         (
             "`bedrock:`",
             "`AWS_BEARER_TOKEN_BEDROCK`, or AWS credentials",
-            "`AWS_REGION`, `AWS_DEFAULT_REGION`",
+            "`AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`",
             "https://bedrock-runtime.&lt;region&gt;.amazonaws.com",
         ),
         (
             "`gemini:`",
-            "`GEMINI_API_KEY`, `GOOGLE_API_KEY`",
+            "`GOOGLE_API_KEY`, `GEMINI_API_KEY`",
             "`GOOGLE_GEMINI_BASE_URL`",
             "https://generativelanguage.googleapis.com/v1beta",
         ),
+        (
+            "`vertex:`",
+            "Google's default credentials",
+            "`GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION`, `GOOGLE_VERTEX_BASE_URL`",
+            "https://aiplatform.googleapis.com",
+        ),
         ("`ollama:`", "`OLLAMA_API_KEY`, if any", "`OLLAMA_HOST`", "http://127.0.0.1:11434"),
     ]
+    both = {"azure": "`azure:`, `azure-responses:`", "xai": "`xai:`, `xai-responses:`"}
     for name, server in SERVERS.items():
-        key = "none" if server.key is None else f"`{server.key}`"
+        keys = ", ".join(f"`{each}`" for each in (server.key, *server.other_keys) if each)
         address = "" if server.address is None else f"`{server.address}`"
-        rows.append((f"`{name}:`", key, address, server.base_url or ""))
+        if name != "openai":
+            rows.append((both.get(name, f"`{name}:`"), keys or "none", address, server.base_url or ""))
     head = ["| name | key | address | usual address |", "|---|---|---|---|"]
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 

@@ -15,6 +15,7 @@ from quiesce.conversation.validity import faults
 from quiesce.errors import RequestRejected
 from quiesce.messages import (
     AssistantMessage,
+    Audio,
     CutNote,
     Document,
     Image,
@@ -144,6 +145,33 @@ def test_an_image_in_a_result(provider: Provider) -> None:
     messages = (UserMessage((Text("Look."),)), AssistantMessage((CALL,)), ToolMessage((shown,)))
     sent = json.dumps(body_of(provider, ModelRequest(messages)))
     assert sent.count(base64.b64encode(PNG).decode()) == 1
+
+
+SHOWN = ToolResult("call_a", "look", (Text("Here."), Image("image/png", PNG), Audio("audio/mpeg", b"mp3")))
+
+
+def test_attachments_inside_a_result_of_gemini_3() -> None:
+    """google-genai 3.3: `FunctionResponse.parts`. What these may not hold stands beside the result, as for others."""
+    from quiesce.models.providers.gemini import Gemini
+
+    messages = (UserMessage((Text("Look."),)), AssistantMessage((CALL,)), ToolMessage((SHOWN,)))
+    image = {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}}
+    audio = {"inlineData": {"mimeType": "audio/mpeg", "data": base64.b64encode(b"mp3").decode()}}
+    answer = {"name": "look", "response": {"output": "Here."}, "id": "call_a"}
+    for model, expected in (
+        ("gemini-3-pro", [{"functionResponse": {**answer, "parts": [image]}}, audio]),
+        ("gemini-2.5-flash", [{"functionResponse": answer}, image, audio]),
+    ):
+        assert Gemini(model, api_key=KEY).body(ModelRequest(messages))["contents"][-1]["parts"] == expected
+
+
+def test_attachments_inside_a_result_of_mistral() -> None:
+    """https://github.com/mistralai/mistral-vibe/issues/578: no user message may follow a tool message."""
+    seen = ToolResult("call_a", "look", SHOWN.content[:2])
+    messages = (UserMessage((Text("Look."),)), AssistantMessage((CALL,)), ToolMessage((seen,)))
+    sent = OpenAIChat("mistral-medium-latest", server="mistral", api_key=KEY).body(ModelRequest(messages))["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
+    assert [part["type"] for part in sent[-1]["content"]] == ["text", "image_url"]
 
 
 @each_provider

@@ -44,6 +44,8 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("openai:gpt-5.4-mini", "OPENAI_API_KEY", "hang_up", "openai"),
         ("openai-responses:gpt-5.4", "OPENAI_API_KEY", "hang_up", "openai"),
+        ("openai-chat:gpt-5.4", "OPENAI_API_KEY", "hang_up", "openai"),
+        ("perplexity:sonar", "PERPLEXITY_API_KEY", "hang_up", None),
         ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY", "hang_up", "claude"),
         ("gemini:gemini-2.5-flash", "GEMINI_API_KEY", "drain", "gemma"),
         ("google:gemini-2.5-flash", "GOOGLE_API_KEY", "drain", "gemma"),
@@ -64,7 +66,7 @@ def test_names(name: str, key: str, policy: str, tokenizer: str | None, monkeypa
     monkeypatch.setenv(key, "a-key-for-this-test")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     model = model_named(name)
-    expected = name.replace("google:", "gemini:")
+    expected = name.replace("google:", "gemini:").replace("openai-responses:", "openai:")
     assert model.name == expected
     assert model.price is None
     assert (model.stop_policy, model.tokenizer) == (policy, tokenizer)  # type: ignore[attr-defined]
@@ -77,7 +79,38 @@ def test_azure_has_its_address_in_the_environment(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigurationError, match="AZURE_OPENAI_ENDPOINT"):
         model_named("azure:my-deployment")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://mine.openai.azure.com/")
-    assert model_named("azure:my-deployment").base_url == "https://mine.openai.azure.com/openai/v1"  # type: ignore[attr-defined]
+    for name in ("azure", "azure-responses"):
+        assert model_named(f"{name}:my-deployment").base_url == "https://mine.openai.azure.com/openai/v1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["groq", "together", "fireworks", "cerebras", "perplexity"])
+def test_the_variable_with_an_address_means_what_the_vendors_sdk_makes_of_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """groq 1.7, together 3.1, fireworks-ai 1.2, cerebras-cloud-sdk 1.91, perplexityai 0.46: `_client.py`.
+
+    Their addresses end with the host, and the SDK adds the rest.
+    """
+    server = SERVERS[name]
+    monkeypatch.setenv(server.key or "", "x" * 10)
+    usual: Any = model_named(f"{name}:x")
+    host, _, path = (server.base_url or "").removeprefix("https://").partition("/")
+    for given in (f"http://{host}", f"http://{host}/", f"http://{host}/{path}"):
+        monkeypatch.setenv(server.address or "", given)
+        model: Any = model_named(f"{name}:x")
+        assert model.base_url.replace("http:", "https:") == usual.base_url
+
+
+def test_azure_takes_a_token_of_entra_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "entra-token-0123")
+    model = OpenAIChat("mine", server="azure", base_url="http://127.0.0.1:9/openai/v1")
+    assert model._headers["authorization"] == "Bearer entra-token-0123"  # pyright: ignore[reportPrivateUsage]
+
+
+def test_openai_means_the_api_that_openai_recommends() -> None:
+    """https://platform.openai.com/docs/guides/migrate-to-responses"""
+    assert isinstance(model_named("openai:gpt-5", api_key="x"), OpenAIResponses)
+    assert isinstance(model_named("openai-chat:gpt-5", api_key="x"), OpenAIChat)
 
 
 @pytest.mark.parametrize("name", ["nobody:model", "gpt-4o", "openai:", ":x", ""])

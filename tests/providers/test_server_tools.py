@@ -10,7 +10,7 @@ The wire formats are those of these pages:
   Bedrock     https://docs.aws.amazon.com/nova/latest/userguide/tool-built-in.html; the rest from botocore
   OpenRouter  https://openrouter.ai/docs/guides/features/server-tools/web-search
   Groq        https://console.groq.com/docs/browser-search
-  Perplexity  https://docs.perplexity.ai/guides/search-domain-filters
+  Perplexity  perplexityai 0.46: types/response_create_params.py
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .wire import wire
 pytestmark = pytest.mark.promise("P4")
 ASKED = (UserMessage((Text("What colour?"),)),)
 VENDORS = {
-    "openai-responses:gpt-5.6": {},
+    "openai:gpt-5.6": {},
     "xai-responses:grok-4": {},
     "anthropic:claude-sonnet-5": {},
     "anthropic:claude-sonnet-4-5": {},
@@ -47,8 +47,8 @@ VENDORS = {
     "bedrock:anthropic.claude-sonnet-5": {"region": "us-east-1"},
     "bedrock:amazon.nova-2-lite-v1:0": {"region": "us-east-1"},
     "bedrock:meta.llama4-scout": {"region": "us-east-1"},
-    "openai:gpt-5.6": {},
-    "openai:gpt-4o": {},
+    "openai-chat:gpt-5.6": {},
+    "openai-chat:gpt-4o": {},
     "xai:grok-4": {},
     "openrouter:some-model": {},
     "groq:openai/gpt-oss-120b": {},
@@ -78,16 +78,16 @@ def added(vendor: str, **request: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("vendor", "tools", "sent"),
     [
-        ("openai-responses:gpt-5.6", [WebSearch()], [{"type": "web_search"}]),
+        ("openai:gpt-5.6", [WebSearch()], [{"type": "web_search"}]),
         (
-            "openai-responses:gpt-5.6",
+            "openai:gpt-5.6",
             [WebSearch(allowed_domains=("a.org",)), FileSearch(("vs_1",))],
             [
                 {"type": "web_search", "filters": {"allowed_domains": ("a.org",)}},
                 {"type": "file_search", "vector_store_ids": ("vs_1",)},
             ],
         ),
-        ("openai-responses:gpt-5.6", [CodeExecution()], [{"type": "code_interpreter", "container": {"type": "auto"}}]),
+        ("openai:gpt-5.6", [CodeExecution()], [{"type": "code_interpreter", "container": {"type": "auto"}}]),
         ("xai-responses:grok-4", [CodeExecution()], [{"type": "code_interpreter"}]),
         (
             "anthropic:claude-sonnet-5",
@@ -109,6 +109,11 @@ def added(vendor: str, **request: Any) -> dict[str, Any]:
             [WebSearch(), CodeExecution()],
             [{"type": "browser_search"}, {"type": "code_interpreter"}],
         ),
+        (
+            "perplexity:sonar",
+            [WebSearch(blocked_domains=("b.org",)), CodeExecution()],
+            [{"type": "web_search", "filters": {"search_domain_filter": ["-b.org"]}}, {"type": "sandbox"}],
+        ),
     ],
 )
 def test_what_a_vendor_is_sent_for_its_tools(vendor: str, tools: list[Any], sent: list[Any]) -> None:
@@ -120,22 +125,20 @@ def test_vendors_that_have_them_elsewhere_in_a_request() -> None:
     nova = added("bedrock:amazon.nova-2-lite-v1:0", server_tools=both)
     names = [{"systemTool": {"name": name}} for name in ("nova_grounding", "nova_code_interpreter")]
     assert nova == {"toolConfig": {"tools": names}}
-    assert added("perplexity:sonar", server_tools=(WebSearch(),)) == {}  # it searches anyway
-    blocked = added("perplexity:sonar", server_tools=(WebSearch(blocked_domains=("b.org",)),))
-    assert blocked == {"search_domain_filter": ["-b.org"]}
 
 
 @pytest.mark.parametrize(
     ("vendor", "given", "words"),
     [
-        ("openai:gpt-5.6", WebSearch(), "openai-responses:"),
+        ("openai-chat:gpt-5.6", WebSearch(), "openai:"),
+        ("perplexity:sonar", FileSearch(("s",)), "Perplexity has no FileSearch."),
         ("xai:grok-4", WebSearch(), "xai-responses:"),
         ("anthropic:claude-sonnet-5", FileSearch(("s",)), "Anthropic has no FileSearch."),
         ("bedrock:anthropic.claude-sonnet-5", WebSearch(), "Bedrock has no WebSearch."),
         ("mistral:mistral-medium-latest", CodeExecution(), "Mistral has no CodeExecution."),
         ("ollama:gpt-oss", WebSearch(), "Ollama has no WebSearch."),
         ("gemini:gemini-3-pro", WebSearch(allowed_domains=("a.org",)), "allowed_domains"),
-        ("openai-responses:gpt-5.6", WebSearch(max_uses=1), "max_uses"),
+        ("openai:gpt-5.6", WebSearch(max_uses=1), "max_uses"),
         ("anthropic:claude-sonnet-5", WebSearch(("a.org",), ("b.org",)), "both allowed and blocked"),
     ],
 )
@@ -179,8 +182,8 @@ def test_they_are_sent_beside_the_agents_own_and_per_call() -> None:
 @pytest.mark.parametrize(
     ("vendor", "settings", "sent"),
     [
-        ("openai-responses:gpt-5.6", {"effort": "high"}, {"reasoning": {"effort": "high"}}),
-        ("openai:gpt-5.6", {"effort": "none"}, {"reasoning_effort": "none"}),
+        ("openai:gpt-5.6", {"effort": "high"}, {"reasoning": {"effort": "high"}}),
+        ("openai-chat:gpt-5.6", {"effort": "none"}, {"reasoning_effort": "none"}),
         ("openrouter:some-model", {"effort": "low"}, {"reasoning": {"effort": "low"}}),
         (
             "anthropic:claude-sonnet-5",
@@ -211,7 +214,7 @@ def test_they_are_sent_beside_the_agents_own_and_per_call() -> None:
         ("gemini:gemini-3-pro", {"service_tier": "priority"}, {"serviceTier": "priority"}),
         ("bedrock:anthropic.claude-sonnet-5", {"service_tier": "flex"}, {"serviceTier": {"type": "flex"}}),
         ("openai:gpt-5.6", {"cache": False}, {"prompt_cache_options": {"mode": "explicit"}}),
-        ("openai:gpt-4o", {"cache": True}, {}),
+        ("openai-chat:gpt-4o", {"cache": True}, {}),
         ("gemini:gemini-3-pro", {"cache": True}, {}),
     ],
 )
@@ -242,7 +245,7 @@ def test_prompt_caching_by_a_setting() -> None:
         ("llamacpp:some-model", {"service_tier": "flex"}),
         ("ollama:gpt-oss", {"service_tier": "flex"}),
         ("ollama:gpt-oss", {"effort": "max"}),
-        ("openai:gpt-4o", {"cache": False}),
+        ("openai-chat:gpt-4o", {"cache": False}),
         ("openai:gpt-5.6", {"effort": "much"}),
     ],
 )

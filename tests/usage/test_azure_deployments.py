@@ -10,21 +10,29 @@ import json
 
 import pytest
 
-from quiesce import Agent
+from quiesce import Agent, Conversation
+from quiesce.messages import Text, UserMessage
 from quiesce.models.base import Model
 from quiesce.models.providers.openai_chat import OpenAIChat
+from quiesce.usage.estimate.answer_count import Block
+from quiesce.usage.estimate.content import Preamble
+from quiesce.usage.estimate.estimator import UsageEstimator
+from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.pieces import Pieces
 from quiesce.usage.figure import Provenance
 from quiesce.usage.price_list import published_price
 
 from ..providers.recordings import ANSWER, KEY, OPENAI_CHAT
-from ..providers.wire import Play, chunk, head, streamed, wire
+from ..providers.wire import Play, chunk, head, sse, streamed, wire
 
 pytestmark = pytest.mark.promise("P6")
 
 
 def recorded(model: str) -> list[bytes]:
     named = json.dumps(model).encode()
-    return [event.replace(b'"gpt-4o-mini"', named) for event in OPENAI_CHAT.answer.events]
+    answer = [event.replace(b'"gpt-4o-mini"', named) for event in OPENAI_CHAT.answer.events]
+    # https://github.com/microsoft/autogen/issues/6465: the first chunk is about the prompt, and names no model.
+    return [sse({"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}), *answer]
 
 
 def azure(url: str, deployment: str) -> Model:
@@ -50,7 +58,7 @@ def test_the_price_is_that_of_the_model_that_answers() -> None:
 def test_a_cut_answer_is_counted_in_the_vocabulary_of_the_model_that_answers(served: str, source: str) -> None:
     async def main() -> None:
         events = recorded(served)
-        body = b"".join(chunk(event) for event in events[:4])
+        body = b"".join(chunk(event) for event in events[:5])
         stalled = Play(head("text/event-stream") + body, then="stall")
         async with wire(stalled) as server:
             agent = Agent(azure(server.url, "blue-sky"))
@@ -84,3 +92,19 @@ def test_other_servers_keep_the_name_that_was_given() -> None:
             assert result.cost is None
 
     asyncio.run(main())
+
+
+def test_what_is_known_of_the_model_that_answers_counts_and_not_the_name_of_the_deployment() -> None:
+    """Also when the input was estimated before the first answer named the model."""
+    estimator = UsageEstimator("azure:blue-sky", is_deployment=True)
+    sent = SentRequest((UserMessage((Text("What colour?"),)),), Preamble(None))
+    cut = ReceivedAnswer(None, (Block("text", Pieces(["The sky is blue today."])),))
+    before = estimator.usage(Conversation(), sent, cut)
+    assert before.output.source is Provenance.HEURISTIC
+    assert before.output.high is not None
+    estimator.served_by("gpt-5-mini-2025-08-07")
+    after = estimator.usage(Conversation(), sent, cut)
+    assert after.input.source is Provenance.TOKENIZED
+    assert after.output.high is None  # this model thinks unseen
+    estimator.served_by("grok-4-fast")
+    assert estimator.input(Conversation(), sent).value in range(180, 260)  # with the prompt that xAI adds

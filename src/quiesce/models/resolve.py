@@ -29,20 +29,26 @@ DEFAULTS: Final[tuple[tuple[str, str], ...]] = (
 )
 _ALIASES: Final[Mapping[str, str]] = {
     "google": "gemini",
-    "openai-chat": "openai",
+    "openai-responses": "openai",
     "claude": "anthropic",
     "llama.cpp": "llamacpp",
     "grok": "xai",
 }
-# The module and class of each provider, imported when one of its models is named.
-_PROVIDERS: Final[Mapping[str, str]] = {
-    "openai-responses": "openai_responses.OpenAIResponses",
-    "xai-responses": "openai_responses.OpenAIResponses",
-    "anthropic": "anthropic.Anthropic",
-    "bedrock": "bedrock.Bedrock",
-    "gemini": "gemini.Gemini",
-    "ollama": "ollama.Ollama",
-    "local": "local.Local",
+# The module and class of each provider, imported when one of its models is named, and the server that it is told of.
+_RESPONSES: Final = "openai_responses.OpenAIResponses"
+_PROVIDERS: Final[Mapping[str, tuple[str, str | None]]] = {
+    **{name: ("openai_chat.OpenAIChat", name) for name in SERVERS},
+    "openai": (_RESPONSES, "openai"),  # what OpenAI recommends
+    "openai-chat": ("openai_chat.OpenAIChat", "openai"),
+    "azure-responses": (_RESPONSES, "azure"),
+    "xai-responses": (_RESPONSES, "xai"),
+    "perplexity": ("perplexity.Perplexity", None),
+    "anthropic": ("anthropic.Anthropic", None),
+    "bedrock": ("bedrock.Bedrock", None),
+    "gemini": ("gemini.Gemini", None),
+    "vertex": ("vertex.Vertex", None),
+    "ollama": ("ollama.Ollama", None),
+    "local": ("local.Local", None),
 }
 # A server on this machine answers at once or is not there.
 _PROBE_TIMEOUT: Final = 0.3
@@ -68,17 +74,15 @@ def model_named(name: str, **options: Any) -> Model:
     """The model for "provider:model"; `options` go to the provider's class. Raises `UnknownModel`."""
     provider, _, model = name.partition(":")
     provider = _ALIASES.get(provider.lower(), provider.lower())
-    is_chat = provider in SERVERS
-    server = provider.removesuffix("-responses")
-    path = "openai_chat.OpenAIChat" if is_chat else _PROVIDERS.get(provider)
-    if path is None or not model:
-        known = ", ".join(sorted({*SERVERS, *_PROVIDERS}))
+    if provider not in _PROVIDERS or not model:
+        known = ", ".join(sorted(_PROVIDERS))
         raise UnknownModel(
             f"{name!r} names no model of a known provider.", todo=f'Write "provider:model", with one of: {known}.'
         )
+    path, server = _PROVIDERS[provider]
     module, _, kind = path.partition(".")
     make: Callable[..., Model] = getattr(import_module(f"{__package__}.providers.{module}"), kind)
-    return make(model, server=server, **options) if server in SERVERS else make(model, **options)
+    return make(model, **options) if server is None else make(model, server=server, **options)
 
 
 def _first_available() -> Model:

@@ -15,7 +15,8 @@ from ..usage.prices import Cost
 
 # The names of providers in the conventions, where those of Quiesce differ.
 _PROVIDERS: Final = {
-    "openai-responses": "openai",
+    "openai-chat": "openai",
+    "azure-responses": "azure.ai.openai",
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "gemini": "gcp.gemini",

@@ -19,7 +19,9 @@ _PROVIDERS: Final = {
     "gemini": "google",
     "xai": "x-ai",
     "moonshot": "moonshotai",
-    "openai-responses": "openai",
+    "openai-chat": "openai",
+    "azure-responses": "azure",
+    "vertex": "google",
     "xai-responses": "x-ai",
 }
 _SOLD: Final = re.compile(r"[\d-]")

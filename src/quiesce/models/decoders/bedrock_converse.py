@@ -24,6 +24,7 @@ class _ToolUse(Struct, gc=False, rename="camel"):
 class _Start(Struct, gc=False, rename="camel"):
     tool_use: _ToolUse | None = None
     tool_result: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
 
 
 class _Thought(Struct, gc=False, rename="camel"):
@@ -37,6 +38,7 @@ class _Piece(Struct, gc=False, rename="camel"):
     tool_use: _ToolUse | None = None
     tool_result: list[dict[str, Any]] | None = None
     citation: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
     reasoning_content: _Thought | None = None
 
 
@@ -141,6 +143,8 @@ class ConverseDecoder:
         self._begun.add(index)
         if start.tool_result is not None:
             self._parts[index] = {"toolResult": {**start.tool_result, "content": []}}
+        elif start.image is not None:
+            self._parts[index] = {"image": dict(start.image)}
         elif use is not None and use.type == "server_tool_use":  # run by the provider, not here
             self._server_tools = True
             called = {"toolUseId": use.tool_use_id, "name": use.name, "type": use.type, "input": ""}
@@ -170,6 +174,8 @@ class ConverseDecoder:
                 part["toolUse"]["input"] += piece.tool_use.input or ""
             elif "toolResult" in part:
                 part["toolResult"]["content"] += piece.tool_result or []
+            elif "image" in part:
+                part["image"] |= piece.image or {}
         elif piece.tool_use is not None:
             if index in self._calls and piece.tool_use.input:
                 into.append(events.ToolCallArguments(self._calls[index], piece.tool_use.input))

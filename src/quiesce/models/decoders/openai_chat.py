@@ -30,10 +30,16 @@ class _Function(Struct, gc=False):
     arguments: str | dict[str, Any] | None = None
 
 
+class _Custom(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
 class _CallPiece(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    custom: _Custom | None = None
 
 
 class _Piece(Struct, gc=False):
@@ -46,6 +52,7 @@ class _Piece(Struct, gc=False):
     audio: Any = None
     images: Any = None
     annotations: Any = None
+    executed_tools: Any = None
 
 
 class _TokenDetails(Struct, gc=False):
@@ -104,6 +111,12 @@ _REASONS: Final[Mapping[str, AnswerStop]] = {
     "model_length": "max_tokens",
     "content_filter": "refusal",
 }
+# Ends that are failures: of any server, of DeepSeek when it has no room, of vLLM when a request is aborted there.
+_FAILED: Final[Mapping[str, str]] = {
+    "error": "server_error",
+    "insufficient_system_resource": "unavailable",
+    "abort": "server_error",
+}
 
 
 class _Call:
@@ -123,17 +136,15 @@ class ChatParts:
     def __init__(self, provider: str) -> None:
         self._provider: Final = provider
         self._details: Final[list[dict[str, Any]]] = []
+        self._executed: Final[list[dict[str, Any]]] = []
+        self._custom: Final[dict[int, dict[str, Any]]] = {}
         self._audio: Final[dict[str, Any]] = {}
         self._lists: Final[dict[str, list[Any]]] = {}
 
     def take(self, piece: _Piece) -> None:
         """What one chunk adds."""
-        for detail in map(as_dict, as_list(piece.reasoning_details)):
-            same = [each for each in self._details if _same_detail(each, detail)]
-            if same:
-                _join(same[-1], detail)
-            else:
-                self._details.append(dict(detail))
+        _collect(self._details, piece.reasoning_details)
+        _collect(self._executed, piece.executed_tools)
         _join(self._audio, as_dict(piece.audio))
         self.add("images", piece.images)
         self.add("annotations", piece.annotations)
@@ -143,14 +154,48 @@ class ChatParts:
         if as_list(found):
             self._lists.setdefault(kind, []).extend(as_list(found))
 
+    def take_custom(self, index: int, piece: _CallPiece) -> bool:
+        """A piece of a call of a custom tool, whose input is no JSON; False for any other call."""
+        call = self._custom.get(index)
+        if call is None and piece.custom is None:
+            return False
+        if call is None:
+            called = {"name": "", "input": ""}
+            call = self._custom[index] = {"id": piece.id or f"call_{index}", "type": "custom", "custom": called}
+        custom = piece.custom or _Custom()
+        call["custom"]["name"] += custom.name or ""
+        call["custom"]["input"] += custom.input or ""
+        return True
+
+    @property
+    def server_tools(self) -> bool:
+        """Whether the server has run tools."""
+        return bool(self._executed)
+
     def all(self) -> list[ProviderPartDelta]:
         """The parts, each under the name that its field has in a message."""
-        parts = {"reasoning_details": self._details, "audio": self._audio, **self._lists}
+        parts = {
+            "reasoning_details": self._details,
+            "executed_tools": self._executed,
+            "tool_calls": list(self._custom.values()),
+            "audio": self._audio,
+            **self._lists,
+        }
         return [ProviderPartDelta(self._provider, kind, {kind: found}) for kind, found in parts.items() if found]
 
 
+def _collect(found: list[dict[str, Any]], pieces: Any) -> None:
+    """Add pieces to the things that they are pieces of."""
+    for piece in map(as_dict, as_list(pieces)):
+        same = [each for each in found if _same_detail(each, piece)]
+        if same:
+            _join(same[-1], piece)
+        else:
+            found.append(dict(piece))
+
+
 def _same_detail(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    """Whether two pieces of OpenRouter's reasoning belong to one block, which its index tells."""
+    """Whether two pieces belong to one block of OpenRouter's reasoning, or one tool of Groq's: its index tells."""
     return one.get("index") is not None and all(one.get(name) == two.get(name) for name in ("index", "type"))
 
 
@@ -163,7 +208,7 @@ def _join(whole: dict[str, Any], piece: dict[str, Any]) -> None:
 class ChatDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer. `provider` is the server's name, for what is sent back only to it."""
 
-    def __init__(self, failures: Failures, *, provider: str = "openai") -> None:
+    def __init__(self, failures: Failures, *, provider: str = "openai-chat") -> None:
         super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
         self._parts: Final = ChatParts(provider)
@@ -179,7 +224,8 @@ class ChatDecoder(EventStreamDecoder):
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
             head = _head(data)
-            self._start(head.id, head.model, into)
+            if head.id or chunk.choices:  # the first chunk of Azure is about the prompt, and names no model
+                self._start(head.id, head.model or None, into)
         if chunk.choices:
             choice = chunk.choices[0]
             piece = choice.delta
@@ -189,10 +235,11 @@ class ChatDecoder(EventStreamDecoder):
                     if content:
                         into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
                 elif content:
-                    _take_parts(content, into)  # pyright: ignore[reportArgumentType]
+                    self._take_parts(content, into)  # pyright: ignore[reportArgumentType]
                 if (
                     piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal
                     or piece.reasoning_details or piece.audio or piece.images or piece.annotations
+                    or piece.executed_tools
                 ):  # fmt: skip
                     self._take_rest(piece, into)
             if choice.finish_reason or choice.usage is not None or choice.logprobs is not None:
@@ -225,7 +272,7 @@ class ChatDecoder(EventStreamDecoder):
                 self._parts.add(kind, found.get(kind))
             self._end(choice.finish_reason, into)
         if choice.usage is not None:  # one provider puts it there
-            into.append(_usage_delta(choice.usage, final=self.ended))
+            into.append(self._usage_delta(choice.usage))
 
     def _take_rest(self, piece: _Piece, into: list[Delta]) -> None:
         thought = piece.reasoning_content or piece.reasoning
@@ -242,6 +289,8 @@ class ChatDecoder(EventStreamDecoder):
         index = piece.index
         if index is None:  # some servers number nothing and send each call whole
             index = len(self._calls) if piece.id or not self._calls else len(self._calls) - 1
+        if self._parts.take_custom(index, piece):
+            return
         call = self._calls.setdefault(index, _Call())
         function = piece.function
         call.id = call.id or piece.id or ""
@@ -256,14 +305,31 @@ class ChatDecoder(EventStreamDecoder):
             into.extend(ToolCallArguments(call.id, written) for written in call.held)
             call.held.clear()
 
+    def _take_parts(self, parts: list[dict[str, Any]], into: list[Delta]) -> None:
+        """Content in parts: Mistral's reasoning models send text and thinking this way, and references to sources."""
+        for part in parts:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    into.extend([TextDelta(text)] if text else [])
+                case {"type": "thinking", "thinking": thoughts}:
+                    text = "".join(str(as_dict(each).get("text") or "") for each in as_list(thoughts))
+                    into.extend([ReasoningDelta(text)] if text else [])
+                case {"type": str(kind)}:
+                    self._parts.add(kind, [part])
+                case _:
+                    pass
+
+    def _usage_delta(self, usage: _Usage) -> UsageDelta:
+        return _usage_delta(usage, final=self.ended, server_tools=self._parts.server_tools)
+
     def _end(self, reason: str, into: list[Delta]) -> None:
-        if reason == "error":
-            raise self._failures.reported("server_error", "The answer ended with an error")
+        if reason in _FAILED:
+            raise self._failures.reported(_FAILED[reason], f"The answer ended with {reason!r}")
         self.ended = True
         calls = [call for call in self._calls.values() if call.started]
         why = _REASONS.get(reason, "end_turn")
-        if why == "end_turn" and (calls or self._refused):
-            why = "refusal" if self._refused else "tool_use"
+        if why in ("end_turn", "tool_use"):
+            why = "refusal" if self._refused else "tool_use" if calls else "end_turn"
         if why not in ("max_tokens", "refusal"):
             into.extend(ToolCallEnd(call.id) for call in calls)
         into.extend(self._parts.all())
@@ -274,7 +340,7 @@ class ChatDecoder(EventStreamDecoder):
         if usage is None and chunk.x_groq is not None:
             usage = chunk.x_groq.usage
         if usage is not None and usage.prompt_tokens is not None:
-            into.append(_usage_delta(usage, final=self.ended))
+            into.append(self._usage_delta(usage))
         elif chunk.timings is not None:
             read = chunk.timings.prompt_n + chunk.timings.cache_n
             into.append(UsageDelta(read or None, chunk.timings.predicted_n, final=self.ended))
@@ -288,21 +354,7 @@ def _head(data: bytes) -> _Head:
         return _Head()
 
 
-def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:
-    """Content in parts: Mistral's reasoning models send text and thinking this way."""
-    for part in parts:
-        match part:
-            case {"type": "text", "text": str(text)} if text:
-                into.append(TextDelta(text))
-            case {"type": "thinking", "thinking": thoughts}:
-                text = "".join(str(as_dict(each).get("text") or "") for each in as_list(thoughts))
-                if text:
-                    into.append(ReasoningDelta(text))
-            case _:
-                pass
-
-
-def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
+def _usage_delta(usage: _Usage, *, final: bool, server_tools: bool) -> UsageDelta:
     sent, said = usage.prompt_tokens, usage.completion_tokens
     read = usage.prompt_cache_hit_tokens
     written = reasoning = None
@@ -313,7 +365,7 @@ def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
         reasoning = usage.completion_tokens_details.reasoning_tokens
     if reasoning and said is not None and usage.total_tokens == (sent or 0) + said + reasoning:
         said += reasoning  # xAI counts reasoning apart
-    return UsageDelta(sent, said, read, written, reasoning, final)
+    return UsageDelta(sent, said, read, written, reasoning, final, server_tools)
 
 
 # --- OpenRouter's record of a request, also of one that was cut ------------------------------------------------------

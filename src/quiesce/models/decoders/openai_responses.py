@@ -16,6 +16,8 @@ from ..wire.sse import UNREADABLE, EventStreamDecoder, unreadable_event
 
 class _TokenDetails(Struct, gc=False):
     cached_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
@@ -57,12 +59,16 @@ class _Event(Struct, gc=False):
     code: str | None = None
     message: str | None = None
     error: Any = None
+    thought: str | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TEXT_EVENTS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _SERVER_TOOLS: Final = frozenset(
-    ["web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"]
+    [
+        *("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"),
+        *("search_results", "fetch_url_results", "sandbox_results"),
+    ]
 )
 _TYPED: Final = frozenset({"function_call", "reasoning", "message"})
 _REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
@@ -83,7 +89,7 @@ class ResponsesDecoder(EventStreamDecoder):
     `provider` is for what is sent back only to it.
     """
 
-    def __init__(self, failures: Failures, *, provider: str = "openai-responses") -> None:
+    def __init__(self, failures: Failures, *, provider: str = "openai") -> None:
         super().__init__(failures)
         self._provider: Final = provider
         self._calls: Final[dict[int, _Call]] = {}
@@ -171,6 +177,8 @@ class ResponsesDecoder(EventStreamDecoder):
             case "response.failed" | "error":
                 found = event.response.error if event.response is not None else event.error
                 raise self._failures.of_error_object(found or {"code": event.code, "message": event.message})
+            case _ if event.thought:  # Perplexity says so between its searches
+                into.append(events.ReasoningDelta(event.thought))
             case _:
                 pass
 
@@ -231,6 +239,8 @@ def usage_of(reply: Any) -> events.UsageDelta | None:
 
 
 def _usage_delta(usage: _Usage) -> events.UsageDelta:
-    read = None if usage.input_tokens_details is None else usage.input_tokens_details.cached_tokens
+    sent = usage.input_tokens_details or _TokenDetails()
+    read = sent.cached_tokens if sent.cached_tokens is not None else sent.cache_read_input_tokens
     thought = None if usage.output_tokens_details is None else usage.output_tokens_details.reasoning_tokens
-    return events.UsageDelta(usage.input_tokens, usage.output_tokens, read, None, thought, final=True)
+    written = sent.cache_creation_input_tokens
+    return events.UsageDelta(usage.input_tokens, usage.output_tokens, read, written, thought, final=True)

@@ -100,7 +100,7 @@ class Bedrock(PlainModel):
         super().__init__(
             model,
             api_key=self._api_key,
-            base_url=base_url or f"https://bedrock-runtime.{self._region}.amazonaws.com",
+            base_url=base_url or _endpoint(self._region),
             **options,
         )
         self.tokenizer = self.tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model))
@@ -209,6 +209,14 @@ def _with_room(body: dict[str, Any]) -> dict[str, Any]:
     if isinstance(budget, int) and budget >= limits.get("maxTokens", budget + 1):
         limits["maxTokens"] += budget
     return body
+
+
+def _endpoint(region: str) -> str:
+    """Where the service is: by the variables that AWS's SDKs read, or at its usual place."""
+    named = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"))
+    return next(
+        (address.rstrip("/") for address in named if address), f"https://bedrock-runtime.{region}.amazonaws.com"
+    )
 
 
 def _profile_region(session: Any) -> str | None:

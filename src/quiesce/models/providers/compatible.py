@@ -15,12 +15,15 @@ class Server(Struct, frozen=True):
 
     base_url         its usual address, if it has one
     key              the environment variable with its key; None when it needs none
+    other_keys       other variables that its SDK takes a key from
     address          the environment variable with its address, where one is usual
+    path             what follows a host in such a variable, because its SDK adds it too
     body             what every request carries besides: above all, how to ask for usage
     stop_policy      what a stop does about a request
     tokenizer        the vocabulary of the models at its usual address, where all have the same
     max_tokens       what the limit on an answer is called
     structured       how an answer is made to fit a schema
+    rich_results     whether tool messages may hold images and documents; a user message may not follow them then
     short_ids        whether call ids must be nine letters and digits
     reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
     prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
@@ -34,11 +37,14 @@ class Server(Struct, frozen=True):
     base_url: str | None = None
     key: str | None = None
     address: str | None = None
+    other_keys: tuple[str, ...] = ()
+    path: str = ""
     body: Mapping[str, Any] = {}
     stop_policy: StopPolicyName = "hang_up"
     tokenizer: str | None = None
     max_tokens: str = "max_tokens"
     structured: Literal["json_schema", "json_object"] = "json_schema"
+    rich_results: bool = False
     short_ids: bool = False
     reasoning_field: str | None = None
     prefill: Mapping[str, Any] | None = None
@@ -66,6 +72,8 @@ SERVERS: Final[Mapping[str, Server]] = {
         None,
         "AZURE_OPENAI_API_KEY",
         "AZURE_OPENAI_ENDPOINT",
+        other_keys=("AZURE_OPENAI_AD_TOKEN",),
+        path="/openai/v1",
         body=_USAGE_AT_END,
         max_tokens="max_completion_tokens",
     ),
@@ -93,6 +101,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         tokenizer="mistral",
+        rich_results=True,
         short_ids=True,
         documents="document_url",
         tiers=False,
@@ -101,28 +110,39 @@ SERVERS: Final[Mapping[str, Server]] = {
         "Groq",
         "https://api.groq.com/openai/v1",
         "GROQ_API_KEY",
+        "GROQ_BASE_URL",
+        path="/openai/v1",
         body=_USAGE_AT_END,
         max_tokens="max_completion_tokens",
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server(
-        "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "TOGETHER_BASE_URL", body=_USAGE_AT_END
+        "Together",
+        "https://api.together.ai/v1",
+        "TOGETHER_API_KEY",
+        "TOGETHER_BASE_URL",
+        path="/v1",
+        body=_USAGE_AT_END,
     ),
     "fireworks": Server(
         "Fireworks",
         "https://api.fireworks.ai/inference/v1",
         "FIREWORKS_API_KEY",
+        "FIREWORKS_BASE_URL",
+        path="/inference/v1",
         body=_USAGE_AT_END,
     ),
     "cerebras": Server(
         "Cerebras",
         "https://api.cerebras.ai/v1",
         "CEREBRAS_API_KEY",
+        "CEREBRAS_BASE_URL",
+        path="/v1",
         body=_USAGE_AT_END,
         max_tokens="max_completion_tokens",
     ),
     "perplexity": Server(
-        "Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL", tiers=False
+        "Perplexity", "https://api.perplexity.ai/v1", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL", path="/v1"
     ),
     "huggingface": Server("Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN", body=_USAGE_AT_END),
     "github": Server("GitHub Models", "https://models.github.ai/inference", "GITHUB_TOKEN", body=_USAGE_AT_END),

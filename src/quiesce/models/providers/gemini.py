@@ -52,14 +52,17 @@ _NO_SIGNATURE: Final = "skip_thought_signature_validator"
 
 
 _NUMBERED: Final = re.compile(r"call_[\d_]+")
+# From Gemini 3 on, the first call of each message is refused without a signature, and results may hold attachments.
+_GEMINI_3: Final = re.compile(r"gemini-[3-9]")
+_IN_RESULTS: Final = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
 class Gemini(PlainModel):
-    """A Gemini model, from the Gemini API or, with `base_url` and `access_token`, from Vertex AI.
+    """A Gemini model, from the Gemini API.
 
     access_token  a function that returns an OAuth token, sent instead of a key; it may be async
 
-    The rest as for `WireModel`; the key is taken from GEMINI_API_KEY or GOOGLE_API_KEY. Raises `AuthenticationFailed`.
+    The rest as for `WireModel`; the key is taken from GOOGLE_API_KEY or GEMINI_API_KEY. Raises `AuthenticationFailed`.
     """
 
     provider = "gemini"
@@ -76,27 +79,30 @@ class Gemini(PlainModel):
         base_url: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
-        key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
+        key = api_key or os.environ.get("GOOGLE_API_KEY") or os.environ.get("GEMINI_API_KEY")
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
         given = os.environ.get("GOOGLE_GEMINI_BASE_URL", "").rstrip("/")
         base_url = base_url or (f"{given}/v1beta" if given else None)
-        if base_url is not None:  # Vertex AI, or a server with any model
+        if base_url is not None:  # a server with any model
             self.tokenizer = vocabulary_of(model)
         super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
         self._api_key: Final = key
         self._access_token: Final = access_token
-        self._messages: Final = MessageEncoder(_GeminiFormat(signs_calls=model.startswith("gemini-3")).items)
+        self._messages: Final = MessageEncoder(_GeminiFormat(is_gemini_3=_GEMINI_3.search(model) is not None).items)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         return await self._call("streamGenerateContent?alt=sse", self.body(request, encoded=True), stream=True)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter, which costs nothing."""
-        body = {"model": f"models/{self.model}", **self.body(request, encoded=True)}
-        answer = await self._call("countTokens", {"generateContentRequest": body}, stream=False)
+        answer = await self._call("countTokens", self._counted(request), stream=False)
         found = as_dict(msgspec.json.decode(answer.content)).get("totalTokens") if answer.is_success else None
         return found if isinstance(found, int) else None
+
+    def _counted(self, request: ModelRequest) -> dict[str, Any]:
+        """What the counter is sent."""
+        return {"generateContentRequest": {"model": f"models/{self.model}", **self.body(request, encoded=True)}}
 
     async def _call(self, method: str, body: dict[str, Any], *, stream: bool) -> httpx2.Response:
         url = f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}"
@@ -154,19 +160,17 @@ class Gemini(PlainModel):
 
 
 class _GeminiFormat(MessageFormat):
-    """`signs_calls`: the first call of each message is refused without a signature."""
-
     provider = "gemini"
     assistant = "model"
     blocks = "parts"
 
-    def __init__(self, *, signs_calls: bool) -> None:
-        self._signs_calls: Final = signs_calls
+    def __init__(self, *, is_gemini_3: bool) -> None:
+        self._is_gemini_3: Final = is_gemini_3
 
     def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
         blocks = super().assistant_blocks(content)
         first_call = next((block for block in blocks if "functionCall" in block), None)
-        if first_call is not None and self._signs_calls:
+        if first_call is not None and self._is_gemini_3:
             first_call.setdefault("thoughtSignature", _NO_SIGNATURE)
         return blocks
 
@@ -196,8 +200,15 @@ class _GeminiFormat(MessageFormat):
     def result(self, result: ToolResult) -> Iterator[Block]:
         text = result.text or SEE_ATTACHMENT
         answer = {"error" if result.is_error else "output": text}
-        yield {"functionResponse": {"name": result.name, "response": answer, **_id(result.call_id)}}
-        yield from (self.part(part) for part in result.content if not isinstance(part, Text))
+        attached = [part for part in result.content if not isinstance(part, Text)]
+        inside = [part for part in attached if self._is_gemini_3 and _fits_in_result(part)]
+        parts = {"parts": [self.part(part) for part in inside]} if inside else {}
+        yield {"functionResponse": {"name": result.name, "response": answer, **_id(result.call_id), **parts}}
+        yield from (self.part(part) for part in attached if part not in inside)
+
+
+def _fits_in_result(part: Image | Document) -> bool:
+    return part.data is not None and media_type_of(part) in _IN_RESULTS
 
 
 def _schema(schema: dict[str, Any]) -> dict[str, Any]:

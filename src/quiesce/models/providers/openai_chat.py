@@ -47,6 +47,8 @@ class OpenAIChat(PlainModel):
     ) -> None:
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
+        if self.server is SERVERS["openai"]:
+            self.provider = "openai-chat"
         self.stop_policy = self.server.stop_policy
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
@@ -158,7 +160,7 @@ def key_for(server: Server, *, own_address: bool) -> str | None:
     """The key from the environment. Raises `AuthenticationFailed` where one is needed and there is none."""
     if server.key is None:
         return None
-    key = os.environ.get(server.key)
+    key = next((os.environ[name] for name in (server.key, *server.other_keys) if os.environ.get(name)), None)
     if not key and not own_address:  # a server of one's own may need no key
         raise no_key(server.label, server.key)
     return key
@@ -175,8 +177,8 @@ def openai_headers(key: str | None, extra_headers: Mapping[str, str], *, own: bo
 def address_of(server: Server) -> str:
     """Where the server is: from the environment, or at its usual place."""
     address = os.environ.get(server.address, "") if server.address else ""
-    if server is SERVERS["azure"] and address and "/openai" not in address:
-        address = f"{address.rstrip('/')}/openai/v1"
+    if server.path and address and server.path.split("/")[1] not in urllib.parse.urlsplit(address).path.split("/"):
+        address = f"{address.rstrip('/')}{server.path}"
     if not address and server.base_url is None:
         raise ConfigurationError(
             f"Where is {server.label}?", todo=f"Set {server.address} or pass base_url=." if server.address else ""
@@ -203,7 +205,9 @@ class _ChatFormat:
             case messages.UserMessage(content):
                 yield {"role": "user", "content": self._user_content(content)}
             case messages.AssistantMessage():
-                yield self._assistant(message)
+                custom = _custom_calls(message, self._provider)
+                yield self._assistant(message, custom)
+                yield from ({"role": "tool", "tool_call_id": call["id"], "content": convert.NOT_RUN} for call in custom)
             case messages.ToolMessage(results):
                 taken = [sendable(result, self._part) for result in results]
                 yield from (self._result(result) for result in taken)
@@ -253,7 +257,7 @@ class _ChatFormat:
         kind = part.media_type.partition("/")[2].removeprefix("x-")
         return {"type": "input_audio", "input_audio": {"data": data, "format": "mp3" if kind == "mpeg" else kind}}
 
-    def _assistant(self, message: messages.AssistantMessage) -> dict[str, Any]:
+    def _assistant(self, message: messages.AssistantMessage, custom: list[dict[str, Any]]) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
         calls = [
             {
@@ -263,24 +267,28 @@ class _ChatFormat:
             }
             for call in message.tool_calls
         ]
-        if calls:
-            said["tool_calls"] = calls
+        if calls or custom:
+            said["tool_calls"] = [*calls, *custom]
         if self._takes_reasoning is not None and calls:
             thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
             said |= {self._takes_reasoning: thought} if thought else {}
         for part in message.content:
             if isinstance(part, messages.ProviderPart) and part.provider == self._provider:
                 said |= _sent_back(part)
-        if said["content"] is None and not calls and "audio" not in said:  # nothing that is taken back
+        if said["content"] is None and not calls and not custom and "audio" not in said:  # nothing that is taken back
             said["content"] = convert.NO_ANSWER
         return said
 
     def _result(self, result: messages.ToolResult) -> dict[str, Any]:
-        text = result.text or convert.SEE_ATTACHMENT
+        text: Any = result.text or convert.SEE_ATTACHMENT
+        if self.server.rich_results and any(not isinstance(part, messages.Text) for part in result.content):
+            text = [self._part(part) for part in result.content]
         return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
 
     def _shown_apart(self, result: messages.ToolResult) -> list[dict[str, Any]]:
-        """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
+        """Attachments of a result: most servers take only text in tool messages, so they follow in a user message."""
+        if self.server.rich_results:
+            return []
         attached = [self._part(part) for part in result.content if not isinstance(part, messages.Text)]
         return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
 
@@ -289,11 +297,21 @@ class _ChatFormat:
 
 
 def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
-    """A part in the message that it came in: audio by its id, what is about the answer not at all."""
+    """A part in the message that it came in: audio by its id; what is only about the answer not at all."""
     match part.kind:
-        case "annotations" | "citations" | "search_results" | "logprobs":
-            return {}
+        case "reasoning_details" | "images":
+            return part.data
         case "audio":
             return {"audio": {"id": part.data["audio"].get("id")}}
         case _:
-            return part.data
+            return {}
+
+
+def _custom_calls(message: messages.AssistantMessage, provider: str) -> list[dict[str, Any]]:
+    """The calls of custom tools, which are not run here."""
+    return [
+        call
+        for part in message.content
+        if isinstance(part, messages.ProviderPart) and (part.provider, part.kind) == (provider, "tool_calls")
+        for call in part.data["tool_calls"]
+    ]

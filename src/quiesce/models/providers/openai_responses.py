@@ -35,33 +35,32 @@ _WITH_ID: Final = frozenset(
         "program_output",
     }
 )
-_NOT_RUN: Final = "Not run: this program has no such tool."
 
 
 class OpenAIResponses(PlainModel):
     """A model behind OpenAI's Responses API.
 
-    server      whose Responses API it is: "openai" or "xai"
+    server      whose Responses API it is
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
                 breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
-    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY or XAI_API_KEY. Raises
-    `AuthenticationFailed`.
+    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY, or the variable of that server. Raises
+    `AuthenticationFailed`, and `ConfigurationError` where the address is not known.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        server: Literal["openai", "xai"] = "openai",
+        server: Literal["openai", "azure", "xai", "perplexity"] = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
         **options: Unpack[WireOptions],
     ) -> None:
         self.server: Final = SERVERS[server]
-        self.provider = f"{server}-responses"
+        self.provider = "openai" if server == "openai" else f"{server}-responses"
         self.stop_policy = "cancel_at_provider" if background else "hang_up"
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
@@ -69,7 +68,8 @@ class OpenAIResponses(PlainModel):
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self._background: Final = background
         self._headers: Final = openai_headers(key, self.extra_headers, own=server == "openai")
-        self._messages: Final = MessageEncoder(_ResponsesFormat(self.provider).items)
+        self.is_deployment: Final = server == "azure"
+        self._messages = MessageEncoder(_ResponsesFormat(self.provider).items)
 
     def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
         del request
@@ -90,6 +90,18 @@ class OpenAIResponses(PlainModel):
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
         return for_responses(tools, self.server.label)
 
+    def _function_tools(self, request: ModelRequest) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": schemas.for_tool(tool.schema),
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         body: dict[str, Any] = {
@@ -104,16 +116,7 @@ class OpenAIResponses(PlainModel):
         if request.instructions:
             body["instructions"] = request.instructions
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": schemas.for_tool(tool.schema),
-                    "strict": False,
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = self._function_tools(request)
         choice = convert.tool_choice(request, self.server.label)
         if choice is not None:
             named = {"type": "function", "name": choice}
@@ -122,7 +125,9 @@ class OpenAIResponses(PlainModel):
             body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
         settings, limit = convert.settings_of(request)
         if settings.pop("stop_sequences", None):
-            raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
+            raise convert.no_setting(
+                "OpenAI's Responses API", "stop_sequences", 'use "openai-chat:" (Chat Completions)'
+            )
         if limit is not None:
             body["max_output_tokens"] = limit
         if "top_logprobs" in settings:
@@ -222,13 +227,13 @@ def _item_back(part: messages.ProviderPart) -> Iterator[dict[str, Any]]:
         case "computer_call":  # its output would be a screenshot
             return
         case "custom_tool_call":
-            output = {"type": "custom_tool_call_output", **call, "output": _NOT_RUN}
+            output = {"type": "custom_tool_call_output", **call, "output": convert.NOT_RUN}
         case "local_shell_call":
-            output = {"type": "local_shell_call_output", "id": part.data.get("call_id"), "output": _NOT_RUN}
+            output = {"type": "local_shell_call_output", "id": part.data.get("call_id"), "output": convert.NOT_RUN}
         case "apply_patch_call":
-            output = {"type": "apply_patch_call_output", **call, "status": "failed", "output": _NOT_RUN}
+            output = {"type": "apply_patch_call_output", **call, "status": "failed", "output": convert.NOT_RUN}
         case "shell_call" if as_dict(part.data.get("environment")).get("type") in (None, "local"):
-            failed = {"stdout": "", "stderr": _NOT_RUN, "outcome": {"type": "exit", "exit_code": 1}}
+            failed = {"stdout": "", "stderr": convert.NOT_RUN, "outcome": {"type": "exit", "exit_code": 1}}
             output = {"type": "shell_call_output", **call, "output": [failed]}
         case "mcp_approval_request":
             output = {"type": "mcp_approval_response", "approval_request_id": part.data.get("id"), "approve": False}

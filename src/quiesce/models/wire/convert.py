@@ -20,6 +20,8 @@ from .json_values import as_dict, as_list
 # Providers refuse a message without content, and some an attachment without words.
 NO_ANSWER: Final = "(No answer.)"
 SEE_ATTACHMENT: Final = "(See the attachment.)"
+# The output of a call that no tool of the agent runs.
+NOT_RUN: Final = "Not run: this program has no such tool."
 
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 # Claude's version, wherever in the name it is, and not the date after it.

@@ -84,7 +84,6 @@ def for_bedrock(tools: Iterable[ServerTool], model: str) -> dict[str, Any]:
 def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> dict[str, Any]:
     """Those of servers that speak Chat Completions."""
     asked: list[dict[str, Any]] = []
-    more: dict[str, Any] = {}
     for tool in tools:
         match server, tool:
             case "openrouter", WebSearch():
@@ -96,18 +95,32 @@ def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> dict[str, 
                 asked.append({"type": "browser_search"})
             case "groq", CodeExecution():
                 asked.append({"type": "code_interpreter"})
-            case "perplexity", WebSearch():  # it always searches
-                wanted = _options(tool, label, "allowed_domains", "blocked_domains")
-                blocked = [f"-{domain}" for domain in wanted.get("blocked_domains", ())]
-                domains = [*wanted.get("allowed_domains", ()), *blocked]
-                more |= {"search_domain_filter": domains} if domains else {}
-            case "openai" | "azure", _:
-                raise none_of(f"{label}'s Chat Completions", tool, 'Use the Responses API: "openai-responses:...".')
+            case "openai-chat" | "azure", _:
+                todo = 'Use the Responses API: "openai:..." or "azure-responses:...".'
+                raise none_of(f"{label}'s Chat Completions", tool, todo)
             case "xai", _:
                 raise none_of("xAI's Chat Completions", tool, 'Use its Responses API: "xai-responses:...".')
             case _:
                 raise none_of(label, tool)
-    return more | _body(asked)
+    return _body(asked)
+
+
+def for_perplexity(tools: Iterable[ServerTool]) -> dict[str, Any]:
+    """Those of Perplexity's Agent API."""
+    asked: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case WebSearch():
+                wanted = _options(tool, "Perplexity", "allowed_domains", "blocked_domains")
+                blocked = [f"-{domain}" for domain in wanted.get("blocked_domains", ())]
+                domains = [*wanted.get("allowed_domains", ()), *blocked]
+                filters = {"filters": {"search_domain_filter": domains}} if domains else {}
+                asked.append({"type": "web_search", **filters})
+            case CodeExecution():
+                asked.append({"type": "sandbox"})
+            case FileSearch():
+                raise none_of("Perplexity", tool)
+    return _body(asked)
 
 
 def _body(asked: list[dict[str, Any]]) -> dict[str, Any]:

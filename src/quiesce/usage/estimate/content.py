@@ -85,7 +85,7 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
 
 
 def _encrypted(part: Reasoning) -> str:
-    hidden = (part.provider_data or {}).get("provider") in ("openai-responses", "xai-responses")
+    hidden = (part.provider_data or {}).get("provider") in ("openai", "azure-responses", "xai-responses")
     return part.signature or "" if hidden else ""
 
 
@@ -100,14 +100,18 @@ class Preamble:
         self._schema = schema
 
     @cached_property
-    def declarations(self) -> str:
-        """Tools and schema as JSON: not what the provider makes of them, but as long."""
-        parts: list[Any] = [*self._tools, *(() if self._schema is None else (self._schema,))]
-        return msgspec.json.encode(parts).decode() if parts else ""
+    def tools(self) -> str:
+        """The tools as JSON: not what the provider makes of them, but as long."""
+        return msgspec.json.encode(self._tools).decode() if self._tools else ""
+
+    @cached_property
+    def schema(self) -> str:
+        """The schema of the answer as JSON. Many providers only hold the answer to it, and bill nothing for that."""
+        return "" if self._schema is None else msgspec.json.encode(self._schema).decode()
 
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same preamble, in every process."""
         return blake2b(
-            f"{self.instructions}\0{self.declarations}".encode("utf-8", "replace"), digest_size=8
+            f"{self.instructions}\0{self.tools}\0{self.schema}".encode("utf-8", "replace"), digest_size=8
         ).hexdigest()

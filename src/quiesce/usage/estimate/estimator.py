@@ -56,7 +56,7 @@ class UsageEstimator:
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
         self._ratio: Final = TokenRatio(model, self._served.vocabulary, self.calibration)
-        self._figures: Final = FigureEstimator(self._ratio)
+        self._figures: Final = FigureEstimator(self._ratio, lambda served=self._served: served.name)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
@@ -72,7 +72,9 @@ class UsageEstimator:
         """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
         if self._is_deployment and model:
             provider = self._ratio.model.partition(":")[0]
-            self._served.name = f"{provider}:{model}"
+            if self._served.name != f"{provider}:{model}":
+                self._served.name = f"{provider}:{model}"
+                self._ratio.forget_vocabulary()
 
     def prepare(self) -> None:
         """Begin to load, in a thread, what is needed to count: a stop or the end of an answer need not wait then."""

@@ -9,6 +9,7 @@ the interval open above, unless the request itself limits the answer.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -29,8 +30,9 @@ _PER_MEDIUM: Final = (1000.0, 16.0, None)
 # What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
 _HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
 _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
-# xAI puts about 190 tokens before every conversation.
-_XAI_PROMPT: Final = (190.0, 0.0, 1000.0)
+# What is not known of a model may be added too: xAI puts about 190 tokens before every conversation.
+_UNKNOWN_PROMPT: Final = (4.0, 0.0, 400.0)
+_XAI_PROMPT: Final = (190.0, 0.0, 400.0)
 _IS_GROK: Final = re.compile(r"^xai:|grok")
 _IS_GEMINI: Final = re.compile(r"gemini")
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
@@ -173,8 +175,14 @@ def _beside_texts(ratio: TokenRatio, messages: int, calls: int, media: int) -> l
 class FigureEstimator:
     """Figures for the calls of one model."""
 
-    def __init__(self, ratio: TokenRatio) -> None:
+    def __init__(self, ratio: TokenRatio, served: Callable[[], str]) -> None:
         self._ratio: Final = ratio
+        self._served: Final = served
+
+    @property
+    def _model(self) -> str:
+        """The model that answers: behind a deployment, that is not the one that was asked for."""
+        return self._served().lower()
 
     def usage(
         self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None, measured: MeasuredMessages
@@ -224,15 +232,25 @@ class FigureEstimator:
             return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
         instructions = preamble.instructions
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
-        declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
-        hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
-        hidden = _XAI_PROMPT if _IS_GROK.search(self._ratio.model.lower()) else hidden
-        # Providers rewrite declarations in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if _IS_GEMINI.search(self._ratio.model.lower()) else declared.low * 0.2
-        rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
-        counted = self._ratio.vocabulary is not None and not preamble.declarations
+        tools, schema = (self._ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
+        # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
+        least = 0.0 if _IS_GEMINI.search(self._model) else tools.low * 0.2
+        rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
+        perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
+        counted = self._ratio.vocabulary is not None and not preamble.tools and not preamble.schema
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
-        return span.plus(rewritten, Span(*hidden, source))
+        return span.plus(rewritten, perhaps, *(Span(*each, source) for each in self._hidden(preamble)))
+
+    def _hidden(self, preamble: Preamble) -> Iterator[tuple[float, float, float]]:
+        """What the provider adds that it was not sent."""
+        if preamble.tools or preamble.schema:
+            yield _HIDDEN_TOOL_PROMPT
+        if _IS_GROK.search(self._model):
+            yield _XAI_PROMPT
+        elif self._ratio.vocabulary is None:
+            yield _UNKNOWN_PROMPT
+        elif not preamble.tools and not preamble.schema:
+            yield _HIDDEN_PROMPT
 
     # --- Output -------------------------------------------------------------------------------------------------
 
@@ -277,7 +295,7 @@ class FigureEstimator:
         return Span(received.value + more, 0.0, None, source)
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
-        model = self._ratio.model.lower()
+        model = self._model
         learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True

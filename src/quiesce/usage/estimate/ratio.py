@@ -22,6 +22,12 @@ BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 # In other alphabets, and with accents, a run of these letters may be the rest of a word.
 _WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z])(?<![^\x00-\x7f])[A-Za-z]+(?:'[a-z]+)?")
+# No vocabulary in use cuts words so small that their letters are more than these many tokens. Digits, signs and
+# capitals may be a token each, and so may a letter of two bytes. Longer ones may be cut into their bytes.
+_PER_SMALL_LETTER: Final = 0.6
+_PER_SPACE: Final = 0.5
+_SMALL_LETTERS: Final = bytes(range(ord("a"), ord("z") + 1))
+_SECOND_OF_TWO: Final = bytes(range(0xC2, 0xE0))
 _SAMPLE: Final = 65536
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
@@ -72,6 +78,10 @@ class TokenRatio:
         """The vocabulary of the model, loaded when it is first needed."""
         return self._find_vocabulary()
 
+    def forget_vocabulary(self) -> None:
+        """Another model answers than was thought."""
+        self.__dict__.pop("vocabulary", None)
+
     @property
     def framing(self) -> Framing | None:
         """What answers cost beside their words; None where that has not been seen, or there is no vocabulary."""
@@ -96,7 +106,7 @@ class TokenRatio:
                     for kind, units, text in texts
                 ]
             )
-        value, low, high = 0.0, 0, 0
+        value, low, high = 0.0, 0, 0.0
         for kind, units, text in texts:
             size = len(text) if units is None else units
             if units is None and not text.isascii():
@@ -104,7 +114,7 @@ class TokenRatio:
             if size:
                 value += size / BYTES_PER_TOKEN[kind]
                 low += _fewest(text)
-                high += size + 2
+                high += _most(text, size)
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
 
     def measure(self, kind: Kind, text: str) -> Span:
@@ -140,7 +150,7 @@ class TokenRatio:
 
     def in_bytes(self, kind: Kind, size: int, text: str) -> Span:
         """What a text of so many bytes costs."""
-        floor, ceiling = _fewest(text), size + 2
+        floor, ceiling = _fewest(text), _most(text, size)
         span = self._learnt(kind, size)
         if span is None:
             return Span(size / BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
@@ -216,6 +226,14 @@ class TokenRatio:
 def _calibrated(ratio: Ratio, units: int) -> Span:
     low = max(0.0, units * ratio.low * (1 - ratio.margin) - _PAD)
     return Span(units * ratio.mean, low, units * ratio.high * (1 + ratio.margin) + _PAD, Provenance.CALIBRATED)
+
+
+def _most(text: str, size: int) -> float:
+    """The most tokens that a text of so many bytes can have."""
+    data = text.encode("utf-8", "surrogatepass")
+    small = len(data) - len(data.translate(None, _SMALL_LETTERS))
+    pairs = 0 if text.isascii() else len(data) - len(data.translate(None, _SECOND_OF_TWO))
+    return size - small * (1 - _PER_SMALL_LETTER) - data.count(b" ") * (1 - _PER_SPACE) - pairs + 2
 
 
 def _fewest(text: str) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .anthropic import ANTHROPIC_ENDINGS
 from .bedrock import BEDROCK_ENDINGS
+from .chat_servers import CHAT_SERVER_ENDINGS
 from .ending import Ending
 from .gemini import GEMINI_ENDINGS
 from .ollama import OLLAMA_ENDINGS
@@ -17,6 +18,7 @@ __all__ = ["ANTHROPIC_ENDINGS", "ENDINGS", "Ending", "ending_table"]
 
 ENDINGS = [
     *CHAT_ENDINGS,
+    *CHAT_SERVER_ENDINGS,
     *RESPONSES_ENDINGS,
     *ANTHROPIC_ENDINGS,
     *BEDROCK_ENDINGS,
@@ -55,12 +57,13 @@ def ending_table() -> str:
 
 def _row(ending: Ending) -> tuple[str, str, str, str, str]:
     ends = {
-        "error": "`EmptyAnswer`, asked again",
+        "error": f"`{ending.error}`" + (", asked again" if ending.requests > 1 else ""),
         "tool_use": "the tools are run, and the run goes on",
         "pause": "all of it goes back, and the run goes on; after 20 in a row `pause`",
     }
     kept = [kind for kind in dict.fromkeys(ending.kept) if kind not in ("reasoning", "cut_note")]
-    requests = {"error": "up to 4", "tool_use": "1 for each turn", "pause": "1 for each pause"}.get(
+    again = "up to 4" if ending.requests > 1 else "1"
+    requests = {"error": again, "tool_use": "1 for each turn", "pause": "1 for each pause"}.get(
         ending.stop_reason, str(ending.requests)
     )
     return (

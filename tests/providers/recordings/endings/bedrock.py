@@ -69,4 +69,42 @@ BEDROCK_ENDINGS = [
             "amazon.nova-2-lite-v1:0", **{"base_url": url, "api_key": KEY, "region": "us-east-1", **more}
         ),
     ),
+    Ending(
+        BEDROCK,
+        "a picture, and no text",
+        "botocore 1.44: bedrock-runtime, ContentBlockStart and ContentBlockDelta have `image`",
+        Recording(
+            [
+                BEDROCK_START,
+                aws_event("contentBlockStart", {"contentBlockIndex": 0, "start": {"image": {"format": "png"}}}),
+                aws_event(
+                    "contentBlockDelta",
+                    {"contentBlockIndex": 0, "delta": {"image": {"source": {"bytes": "iVBORw0KGgo="}}}},
+                ),
+                aws_event("contentBlockStop", {"contentBlockIndex": 0}),
+                *bedrock_end("end_turn", 900),
+            ],
+            "application/vnd.amazon.eventstream",
+            output=900,
+            complete_at=-2,
+        ),
+        kept=("image",),
+        sent_back=({"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}},),
+    ),
+    *(
+        Ending(
+            BEDROCK,
+            f"`stopReason: {reason}`, and nothing else",
+            "botocore 1.44: bedrock-runtime, StopReason",
+            Recording(
+                [BEDROCK_START, *bedrock_end(reason, 1)],
+                "application/vnd.amazon.eventstream",
+                output=1,
+                complete_at=-2,
+            ),
+            "error",
+            requests=4,
+        )
+        for reason in ("malformed_model_output", "malformed_tool_use")
+    ),
 ]

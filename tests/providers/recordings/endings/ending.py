@@ -21,6 +21,7 @@ class Ending:
     source       where that is documented
     kept         the parts that the answer has: the kinds of those that only this provider has, or its type
     refusal      what `result.refusal` holds
+    error        the error that asks for another request
     sent_back    what the next request holds
     requests     how many requests are sent for one prompt
     """
@@ -33,6 +34,7 @@ class Ending:
     text: str = ""
     kept: tuple[str, ...] = ()
     refusal: str = ""
+    error: str = "EmptyAnswer"
     sent_back: tuple[Any, ...] = ()
     not_sent_back: tuple[str, ...] = ()
     requests: int = 1

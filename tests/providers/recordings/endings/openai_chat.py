@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-
-from quiesce.models.base import Model
-from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
-from ..recording import ANSWER, CALLS, KEY, WORDS, Recording
+from ..recording import ANSWER, CALLS, WORDS, Recording
+from .chat_servers import chat_at as _chat_at
 from .ending import REFUSAL, Ending
-
-
-def _chat_at(server: str, model: str = "some-model") -> Callable[..., Model]:
-    return lambda url, **more: OpenAIChat(model, server=server, **{"base_url": f"{url}/v1", "api_key": KEY, **more})
-
 
 _CHAT_START = chat({"role": "assistant", "content": "", "refusal": None})
 
@@ -258,7 +250,7 @@ CHAT_ENDINGS = [
     ),
     Ending(
         OPENAI_CHAT,
-        "sources with every chunk (Perplexity)",
+        "sources with every chunk (Perplexity's Sonar, behind gateways)",
         "https://docs.perplexity.ai/api-reference/chat-completions-post",
         Recording(
             [
@@ -272,7 +264,7 @@ CHAT_ENDINGS = [
         text=ANSWER,
         kept=("citations", "search_results"),
         not_sent_back=("sky.example",),
-        make=_chat_at("perplexity", "sonar"),
+        make=_chat_at("litellm", "perplexity/sonar"),
     ),
     Ending(
         OPENAI_CHAT,
@@ -303,6 +295,95 @@ CHAT_ENDINGS = [
         text=ANSWER,
         kept=("logprobs",),
         not_sent_back=("logprob",),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "only a call of a custom tool",
+        "openai 3.49: types/chat/chat_completion_message_custom_tool_call.py",
+        Recording(
+            [
+                chat(
+                    {
+                        "role": "assistant",
+                        "content": None,
+                        "tool_calls": [
+                            {"index": 0, "id": "call_c", "type": "custom", "custom": {"name": "sql", "input": ""}}
+                        ],
+                    }
+                ),
+                chat({"tool_calls": [{"index": 0, "custom": {"input": "select "}}]}),
+                chat({"tool_calls": [{"index": 0, "custom": {"input": "1"}}]}),
+                chat({}, "tool_calls"),
+                chat_usage(9),
+                DONE,
+            ],
+            output=9,
+            complete_at=3,
+        ),
+        kept=("tool_calls",),
+        sent_back=(
+            {"id": "call_c", "type": "custom", "custom": {"name": "sql", "input": "select 1"}},
+            {"role": "tool", "tool_call_id": "call_c"},
+        ),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "tools that Groq ran itself",
+        "groq 1.7: types/chat/chat_completion_chunk.py, https://console.groq.com/docs/tool-use/built-in-tools",
+        Recording(
+            [
+                _CHAT_START,
+                chat({"executed_tools": [{"index": 0, "type": "search", "arguments": '{"query": "sky"}'}]}),
+                chat({"executed_tools": [{"index": 0, "type": "search", "output": "It is blue."}]}),
+                *(chat({"content": word}) for word in WORDS),
+                chat({}, "stop", x_groq={"usage": {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}}),
+                DONE,
+            ],
+            complete_at=6,
+        ),
+        text=ANSWER,
+        kept=("executed_tools",),
+        not_sent_back=("executed_tools",),
+        make=_chat_at("groq", "groq/compound"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "content in parts, with references to sources (Mistral)",
+        "mistralai 3.7: client/models/referencechunk.py",
+        Recording(
+            [
+                chat({"role": "assistant", "content": [{"type": "text", "text": WORDS[0]}]}),
+                chat({"content": [{"type": "reference", "reference_ids": [0]}]}),
+                chat({"content": [{"type": "text", "text": WORDS[1]}, {"type": "text", "text": WORDS[2]}]}),
+                chat({}, "stop", usage={"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        kept=("reference",),
+        not_sent_back=("reference",),
+        make=_chat_at("mistral", "mistral-medium-latest"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason: insufficient_system_resource`, before any text (DeepSeek)",
+        "https://api-docs.deepseek.com/api/create-chat-completion",
+        Recording([_CHAT_START, chat({}, "insufficient_system_resource"), DONE], output=0, complete_at=1),
+        "error",
+        error="Overloaded",
+        requests=4,
+        make=_chat_at("deepseek", "deepseek-chat"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason: abort`, before any text (vLLM)",
+        "vllm: v1/engine/__init__.py, FINISH_REASON_STRINGS",
+        Recording([_CHAT_START, chat({}, "abort"), DONE], output=0, complete_at=1),
+        "error",
+        error="ServerError",
+        requests=4,
+        make=_chat_at("vllm", "qwen3"),
     ),
     Ending(
         OPENAI_CHAT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quiesce.models.providers.openai_responses import OpenAIResponses
+from quiesce.models.providers.perplexity import Perplexity
 
 from ..openai_responses import OPENAI_RESPONSES, Responses, response, responses_text, responses_usage
 from ..recording import ANSWER, KEY, Recording
@@ -24,6 +25,21 @@ def _items(*items: dict[str, Any], text: bool = False, reasoning: bool = False, 
         events += responses_text(event, len(whole))
     events.append(event("response.completed", response=response("completed", responses_usage(output))))
     return Recording(events, output=output)
+
+
+def _perplexity() -> Recording:
+    event = Responses()
+    found = {"type": "search_results", "queries": ["sky"], "results": [{"id": 1, "url": "https://sky.example"}]}
+    used = {"input_tokens": 25, "output_tokens": 12, "total_tokens": 37, "cost": {"total_cost": 0.01}}
+    events = [
+        event("response.created", response=response("in_progress")),
+        event("response.reasoning.started", thought="I look it up."),
+        event("response.reasoning.search_queries", queries=["sky"]),
+        event("response.output_item.done", output_index=0, item=found),
+        *responses_text(event, 1),
+        event("response.completed", response=response("completed", used)),
+    ]
+    return Recording(events)
 
 
 def _incomplete(reason: str) -> Recording:
@@ -232,5 +248,16 @@ RESPONSES_ENDINGS = [
         make=lambda url, **more: OpenAIResponses(
             "gpt-5-mini", background=True, **{"base_url": f"{url}/v1", "api_key": KEY, **more}
         ),
+    ),
+    Ending(
+        OPENAI_RESPONSES,
+        "searches, their results, and a text (Perplexity)",
+        "perplexityai 0.46: types/response_stream_chunk.py, types/output_item.py",
+        _perplexity(),
+        text=ANSWER,
+        kept=("reasoning", "search_results"),
+        sent_back=({"type": "message", "role": "assistant", "content": ANSWER},),
+        not_sent_back=("search_results", "encrypted_content", "include"),
+        make=lambda url, **more: Perplexity("sonar", **{"base_url": f"{url}/v1", "api_key": KEY, **more}),
     ),
 ]

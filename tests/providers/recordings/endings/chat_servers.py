@@ -1,0 +1,193 @@
+"""What single servers that speak Chat Completions do differently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from quiesce.models.base import Model
+from quiesce.models.providers.openai_chat import OpenAIChat
+
+from ...wire import sse
+from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
+from ..recording import ANSWER, CALLS, KEY, WORDS, Recording
+from .ending import Ending
+
+
+def chat_at(server: str, model: str = "some-model") -> Callable[..., Model]:
+    return lambda url, **more: OpenAIChat(model, server=server, **{"base_url": f"{url}/v1", "api_key": KEY, **more})
+
+
+_USED = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
+_SAFE = {"hate": {"filtered": False, "severity": "safe"}}
+
+
+def _said(**more: Any) -> list[bytes]:
+    return [chat({"content": word}, **more) for word in WORDS]
+
+
+def _filtered(choice: dict[str, Any]) -> bytes:
+    return chat({}, choices=[{"index": 0, "finish_reason": None, "content_filter_results": _SAFE, **choice}])
+
+
+CHAT_SERVER_ENDINGS = [
+    *(
+        Ending(
+            OPENAI_CHAT,
+            f"what the content filter found, in chunks of its own ({label})",
+            "https://github.com/microsoft/autogen/issues/6465, https://github.com/Azure/azure-sdk-for-go/issues/21086",
+            Recording(
+                [
+                    sse(
+                        {
+                            "id": "",
+                            "model": "",
+                            "object": "",
+                            "created": 0,
+                            "choices": [],
+                            "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": _SAFE}],
+                        }
+                    ),
+                    *(_filtered({"delta": {"content": word}}) for word in WORDS),
+                    _filtered({"content_filter_offsets": {"check_offset": 44, "start_offset": 44, "end_offset": 198}}),
+                    chat({}, "stop"),
+                    chat_usage(12),
+                    DONE,
+                ],
+                complete_at=5,
+            ),
+            text=ANSWER,
+            make=chat_at(server),
+        )
+        for server, label in (("azure", "Azure"), ("github", "GitHub Models"))
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason: eos`, and logprobs that are a number (Together)",
+        "together 3.1: types/chat/chat_completion_chunk.py",
+        Recording(
+            [
+                *(
+                    chat({}, choices=[{"index": 0, "delta": {"role": "assistant", "content": word}, "logprobs": -0.2}])
+                    for word in WORDS
+                ),
+                chat({"role": "assistant", "content": ""}, "eos", usage=_USED),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        make=chat_at("together", "openai/gpt-oss-120b"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "reasoning in `reasoning_content`, the usage in the last chunk (Fireworks)",
+        "fireworks-ai 1.2: types/chat/chat_completion_chunk.py",
+        Recording(
+            [
+                chat({"role": "assistant", "reasoning_content": "Blue."}),
+                *_said(),
+                chat({}, "stop", usage=_USED, perf_metrics={"server-time": 0.2}),
+                DONE,
+            ],
+            complete_at=4,
+        ),
+        text=ANSWER,
+        kept=("reasoning",),
+        make=chat_at("fireworks", "accounts/fireworks/models/kimi-k2"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "reasoning in `reasoning`, and how long it took (Cerebras)",
+        "cerebras-cloud-sdk 1.91: types/chat/chat_completion.py",
+        Recording(
+            [
+                chat({"role": "assistant", "reasoning": "Blue."}),
+                *_said(),
+                chat({}, "stop", usage=_USED, time_info={"queue_time": 0.1, "total_time": 0.3}),
+                DONE,
+            ],
+            complete_at=4,
+        ),
+        text=ANSWER,
+        kept=("reasoning",),
+        make=chat_at("cerebras", "gpt-oss-120b"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "calls with the role in every piece (Hugging Face)",
+        "huggingface_hub 2.4: inference/_generated/types/chat_completion.py",
+        Recording(
+            [
+                *(
+                    chat({"role": "assistant", **chat_call(index, json.dumps(arguments), f"call_{index}", name)})
+                    for index, (name, arguments) in enumerate(CALLS)
+                ),
+                chat({"role": "assistant", "content": ""}, "stop"),
+                chat_usage(30),
+                DONE,
+            ],
+            output=30,
+            complete_at=2,
+        ),
+        "tool_use",
+        calls=2,
+        make=chat_at("huggingface", "Qwen/Qwen3-32B"),
+        requests=2,
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "comments between the chunks (OpenRouter)",
+        "https://openrouter.ai/docs/api-reference/streaming",
+        Recording(
+            [
+                b": OPENROUTER PROCESSING\n\n",
+                chat({"role": "assistant", "content": WORDS[0]}),
+                b": OPENROUTER PROCESSING\n\n",
+                *(chat({"content": word}) for word in WORDS[1:]),
+                chat({}, "stop", usage={**_USED, "cost": 0.0001}),
+                DONE,
+            ],
+            complete_at=5,
+        ),
+        text=ANSWER,
+        make=chat_at("openrouter"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "status 200 and an error, before any text (LM Studio)",
+        "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2322",
+        Recording(
+            [
+                b"event: error\ndata: "
+                + json.dumps({"error": {"message": "The number of tokens exceeds the context length."}}).encode()
+                + b"\n\n"
+            ],
+            output=0,
+        ),
+        "error",
+        error="ContextTooLong",
+        make=chat_at("lmstudio", "qwen3"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "the usage so far in every chunk (vLLM)",
+        "https://docs.vllm.ai/en/latest/serving/openai_compatible_server (`continuous_usage_stats`)",
+        Recording(
+            [
+                chat({"role": "assistant", "content": ""}, usage={**_USED, "completion_tokens": 0}),
+                *(
+                    chat({"content": word}, usage={**_USED, "completion_tokens": 4 * place})
+                    for place, word in enumerate(WORDS, 1)
+                ),
+                chat({}, "stop", usage=_USED),
+                chat({}, choices=[], usage=_USED),
+                DONE,
+            ],
+            complete_at=4,
+        ),
+        text=ANSWER,
+        make=chat_at("vllm", "qwen3"),
+    ),
+]
