@@ -31,8 +31,8 @@ _HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
 _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 # xAI puts about 190 tokens before every conversation.
 _XAI_PROMPT: Final = (190.0, 0.0, 1000.0)
-_IS_GROK: Final = re.compile(r"^xai:|grok")
-_IS_GEMINI: Final = re.compile(r"gemini")
+_IS_GROK: Final = r"^xai:|grok"
+_IS_GEMINI: Final = r"gemini"
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -42,8 +42,8 @@ _COUNTER_OFF: Final = 4
 _COUNTER_OFF_SHARE: Final = 0.01
 
 # Models that bill reasoning which they do not stream, or stream only as a summary.
-_HIDES_REASONING: Final = re.compile(r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])")
-_SUMS_UP_REASONING: Final = re.compile(r"claude-(?:[a-z]+-)?[4-9]|claude-3-7")
+_HIDES_REASONING: Final = r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])"
+_SUMS_UP_REASONING: Final = r"claude-(?:[a-z]+-)?[4-9]|claude-3-7"
 
 
 class UsageReport(Protocol):
@@ -226,9 +226,9 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
-        hidden = _XAI_PROMPT if _IS_GROK.search(self._ratio.model.lower()) else hidden
+        hidden = _XAI_PROMPT if re.search(_IS_GROK, self._ratio.model.lower()) else hidden
         # Providers rewrite declarations in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if _IS_GEMINI.search(self._ratio.model.lower()) else declared.low * 0.2
+        least = 0.0 if re.search(_IS_GEMINI, self._ratio.model.lower()) else declared.low * 0.2
         rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
@@ -281,7 +281,7 @@ class FigureEstimator:
         learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
-        return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
+        return bool(re.search(_HIDES_REASONING, model)) or (streamed and bool(re.search(_SUMS_UP_REASONING, model)))
 
     def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
         """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""

@@ -176,13 +176,13 @@ _PATTERNS: Final = (
     (r"phi-?4", "phi4"),
     (r"olmo-?2", "olmo2"),
 )
-_CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+_CLAUDE: Final = r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?"
 
 
 @cache
 def _by_model(model: str) -> str | None:
     model = model.lower()
-    claude = _CLAUDE.search(model)
+    claude = re.search(_CLAUDE, model)
     if claude is not None:
         return _claude_generation(int(claude[1]), int(claude[2] or 0))
     return next((name for pattern, name in _PATTERNS if re.search(pattern, model)), None)
