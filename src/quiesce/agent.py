@@ -14,6 +14,7 @@ from .as_tool import agent_tool
 from .cancellation import CancellationToken, Mode, ModeName, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
+from .conversation.conversation import Conversation
 from .conversation.sealing import DEFAULT_CUT_NOTE
 from .conversation.validity import user_message
 from .errors import ConfigurationError, UnknownMode
@@ -55,8 +56,7 @@ from .run.options import RunOptions
 from .run.output import output_spec
 from .run.own_conversation import OwnConversation
 from .run.stream_timeouts import FIRST_TOKEN_TIMEOUT, STREAM_GAP_TIMEOUT, checked_timeouts
-from .sessions import Conversation, Session, SessionStore, Store
-from .telemetry import Telemetry
+from .sessions.type_guard import is_session
 from .tools.big_results import MAX_RESULT, checked_max_result
 from .tools.tool import Tool
 from .usage.estimate.calibration import Calibration
@@ -66,6 +66,9 @@ from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import TypeForm
+
+    from .sessions import Session, SessionStore, Store
+    from .telemetry import Telemetry
 
     NO_DEPS: TypeForm[None] = None
     TEXT: TypeForm[str] = str
@@ -152,7 +155,10 @@ class Agent(Generic[DepsT, OutT]):
         max_result: int | None = MAX_RESULT,
     ) -> None:
         check_agent_options(limits, retry, on_limit, settings, stop_policy=stop_policy, calibration=calibration)
-        check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
+        if telemetry is not None:
+            from .telemetry import Telemetry
+
+            check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own, resolved, given = own_conversation(conversation, session, store), resolve_model(model), tool_list(tools)
         table = tool_table(given, checked_deps_type(deps_type))
         run = RunConfig(
@@ -212,7 +218,7 @@ class Agent(Generic[DepsT, OutT]):
     @property
     def session(self) -> Session | None:
         """The session, if this agent's own conversation is one."""
-        return self._runs.own.conversation if isinstance(self._runs.own.conversation, Session) else None
+        return self._runs.own.conversation if is_session(self._runs.own.conversation) else None
 
     @property
     def active_runs(self) -> tuple[Run[Any], ...]:
@@ -450,7 +456,7 @@ class Agent(Generic[DepsT, OutT]):
         Raises `ConfigurationError` for a session: delete that from its store instead.
         """
         before = self._runs.own.conversation
-        if isinstance(before, Session):
+        if is_session(before):
             raise ConfigurationError(f"{before!r} is not forgotten so easily.", todo="Use store.delete(session.name).")
         before.hold("clear")
         self._runs.own = OwnConversation(Conversation(), self.name)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from .conversation.conversation import Conversation, ConversationState
 from .conversation.sealing import SENTENCES
 from .errors import InterruptError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
@@ -26,7 +27,6 @@ from .run.handoff import Successor, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
 from .run.state import RunState
 from .run.waiting import end_with_caller, outcome
-from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
 from .tools.output import as_json
@@ -37,7 +37,7 @@ from .tools.tool import HandoffTarget, Tool
 _EXCERPT: Final = 2000
 _CUT_SHORT: Final = "(The answer ends here because it reached the greatest length that was allowed.)"
 
-_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+_ILLEGAL: Final = r"[^a-zA-Z0-9_-]+"
 
 
 class DelegateAgent(Protocol):
@@ -201,7 +201,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
 
 def tool_name(wanted: str) -> str:
     """A tool name that providers accept, as close to what is wanted as can be."""
-    return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"
+    return re.sub(_ILLEGAL, "_", wanted).strip("_")[:64] or "agent"
 
 
 def _state_of(context: ToolContext) -> RunState:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from .errors import ConfigurationError
 
@@ -12,7 +14,7 @@ LimitName: TypeAlias = Literal["turns", "repeated_calls", "tool_calls", "tokens"
 OnLimit: TypeAlias = Literal["stop", "answer", "ask"]
 
 
-class ReachedLimit(NamedTuple):
+class ReachedLimit(Struct, frozen=True):
     """A limit that a run has reached: what was allowed, what was used, a sentence, and advice for people."""
 
     name: LimitName

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from ._threads.background_loop import portal
 from .cancellation import CancellationToken
+from .conversation.conversation import Conversation
 from .conversation.sealing import last_complete_turn
 from .errors import OutputMissing
 from .interrupts import Interrupt
 from .messages import AssistantMessage, CutNote, Message, UserMessage
 from .receipt import Receipt, StopReason, UndoReceipt
-from .sessions import Conversation
 from .tools.undo.effect import Effect
 from .usage.live import LiveUsage
 from .usage.prices import Cost

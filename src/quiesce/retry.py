@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from msgspec import Struct
 
 from .errors import ConfigurationError, ModelError
@@ -40,5 +38,7 @@ class Retry(Struct, frozen=True):
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.patience else None
+        import random  # not needed before something fails
+
         wait = min(self.longest, self.first * 2 ** (attempt - 1))
         return wait * (1 + self.jitter * random.random())  # noqa: S311 - spreading load, not keeping secrets

@@ -13,6 +13,7 @@ import pytest
 import quiesce
 import quiesce.cancellation
 import quiesce.mcp
+import quiesce.sessions
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -52,12 +53,29 @@ def test_a_name_brings_only_what_it_needs():
     assert "quiesce.agent" in run(code.format("Agent"))
 
 
+def test_an_agent_without_a_session_imports_no_store_and_no_telemetry():
+    code = """
+import sys
+from quiesce import Agent
+from quiesce.models.scripted import ScriptedModel
+agent = Agent(ScriptedModel(then="Done."))
+assert agent("Go.").text == "Done."
+heavy = ("quiesce.sessions.session", "quiesce.telemetry", "ctypes", "random", "pydantic", "httpx2")
+print([name for name in heavy if name in sys.modules])
+"""
+    assert run(code).strip() == "[]"
+
+
 @pytest.mark.proof
 def test_any_module_can_be_the_first_to_be_imported():
     run(EACH_FIRST)
 
 
-@pytest.mark.parametrize("package", [quiesce, quiesce.cancellation, quiesce.mcp], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package",
+    [quiesce, quiesce.cancellation, quiesce.mcp, quiesce.sessions],
+    ids=lambda package: package.__name__,
+)
 def test_each_public_name_stands_once_in_a_stub(package: ModuleType) -> None:
     """`lazy_names` reads the stub line by line, so each line is one name."""
     assert package.__file__ is not None

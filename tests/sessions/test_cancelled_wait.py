@@ -17,7 +17,7 @@ from quiesce.conversation.validity import user_message
 from quiesce.errors import SessionBusy, StoreUnavailable
 from quiesce.models.scripted import ScriptedModel
 from quiesce.sessions import Session
-from quiesce.sessions.queue.waiting import BusyPolicy
+from quiesce.sessions.queue.busy_policy import BusyPolicy
 from quiesce.sessions.records import Lease
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore

@@ -13,7 +13,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 _log: Final = logging.getLogger("quiesce")
 _keys: Final = itertools.count()
@@ -22,7 +24,7 @@ _keys: Final = itertools.count()
 NEVER: Final = 1e9
 
 
-class _Watcher(NamedTuple):
+class _Watcher(Struct, frozen=True):
     on_close: Callable[[], None]
     on_fork: Callable[[], None]
 

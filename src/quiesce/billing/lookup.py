@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from ..events import UsageDelta
 from ..messages import Text, UserMessage
@@ -25,7 +27,7 @@ _Count: TypeAlias = Callable[[ModelRequest], Awaitable[int | None]]
 _frames: Final[WeakKeyDictionary[Model, int]] = WeakKeyDictionary()
 
 
-class LookupResult(NamedTuple):
+class LookupResult(Struct, frozen=True):
     """The result of a lookup: the usage, or the tokens that the provider's own counter gives."""
 
     report: UsageDelta | None = None
@@ -34,7 +36,7 @@ class LookupResult(NamedTuple):
     output: int | None = None
 
 
-class UsageLookup(NamedTuple):
+class UsageLookup(Struct, frozen=True):
     """A lookup that can be started, and its name in a receipt."""
 
     ask: Callable[[], Coroutine[Any, Any, LookupResult]]

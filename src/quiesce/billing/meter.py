@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
+
+from msgspec import Struct
 
 from ..limits import Limits, ReachedLimit
 from ..usage.budget import BudgetUse, Spending
@@ -26,7 +28,7 @@ class MeteredAnswer(Protocol):
         ...
 
 
-class Budget(NamedTuple):
+class Budget(Struct, frozen=True):
     """The limits of a run, what it and its children have used, and what to call when one is reached."""
 
     limits: Limits

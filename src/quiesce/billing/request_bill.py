@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from .._threads.tasks import start_task
 from ..conversation.answer import AnswerBuilder
@@ -46,7 +46,7 @@ _REFUSALS: Final = (
 )
 
 
-class BillingTerms(NamedTuple):
+class BillingTerms(Struct, frozen=True):
     """The model that is billed, its estimator, and what a stop does about its requests."""
 
     model: Model

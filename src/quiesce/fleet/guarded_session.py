@@ -16,7 +16,7 @@ from ..interrupts import Answers, ArgumentCheck, PendingCall, PendingTurn
 from ..messages import AssistantMessage, Message, Outcome, ToolMessage
 from ..sessions import Session, SessionStore
 from ..sessions.journal.buffer import WRITER
-from ..sessions.queue.waiting import BusyPolicy
+from ..sessions.queue.busy_policy import BusyPolicy
 from ..sessions.records import Lease, SentElsewhere
 
 RepeatableTool: TypeAlias = Callable[[str], bool]

@@ -7,7 +7,6 @@ and the process group are all there is; a child that leaves both is not found.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import signal
@@ -38,6 +37,8 @@ def die_with_parent() -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
+    import ctypes  # only the processes that have children of their own need it
+
     try:
         return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0
     except (OSError, AttributeError):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken, Cause, Mode, Source
+from ..conversation.conversation import Conversation
 from ..errors import ConversationBusy
 from ..events import Event
 from ..interrupts import Answers, Interrupt
 from ..messages import UserMessage
 from ..receipt import UndoReceipt
-from ..sessions import Conversation, Session
 from ..usage.agent_usage import AgentUsage
 from .config import RunConfig
 from .events.stream import run_in_background
@@ -28,6 +28,9 @@ from .own_conversation import OwnConversation
 from .start import claim_or_queue
 from .state import RunState
 from .undo import undo_task
+
+if TYPE_CHECKING:
+    from ..sessions import Session
 
 Given: TypeAlias = UserMessage | Answers | None
 """What a run begins with: a prompt, the answers to an interrupt, or None to continue an answer."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from os import PathLike
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from .._exact import exact_text
 from ..compaction import Context
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
 from ..limits import Limits, OnLimit
 from ..models.base import Model
 from ..models.server_tools import SERVER_TOOLS, ServerTool
 from ..retry import Retry
-from ..sessions import Conversation, Session, SessionStore, Store, resolve_store
 from ..tools.tool import Tool, Toolset
 from ..usage.estimate.calibration import Calibration
 from ..usage.stop_policy import RequestStopPolicy
 from .output import is_type
+
+if TYPE_CHECKING:
+    from ..sessions import Session
 
 
 @runtime_checkable
@@ -94,38 +95,18 @@ def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
 
 def own_conversation(conversation: Conversation | None, session: str | Session | None, store: object) -> Conversation:
     """The conversation that an agent keeps for itself. Raises `ConfigurationError` for what contradicts itself."""
-    check_instance(
-        "store", store, (str, PathLike, SessionStore, Store), 'a path, a URL such as "postgresql://...", or a Store'
-    )
-    if store == "":
-        raise ConfigurationError("store='' names no store.", todo="Use a path, or leave store= out for your own file.")
     check_instance("conversation", conversation, Conversation, "a Conversation or a Session")
-    check_instance("session", session, (str, Session), "the name of a session, or a Session")
+    if store is None and session is None:
+        return Conversation() if conversation is None else conversation
+    from . import session_checks  # with them come the stores
+
+    session_checks.check_store(store)
+    session_checks.check_session(session)
     if session is None:
         return Conversation() if conversation is None else conversation
     if conversation is not None:
         raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
-    return shared_session(session, store)
-
-
-def shared_session(session: str | Session, store: object) -> Session:
-    """A session by its name; prompts of one process to the same name share one `Session`.
-
-    Raises `ConfigurationError` for a `Session` and another store.
-    """
-    if isinstance(session, Session):
-        if store is not None and resolve_store(store) is not session.store:
-            raise ConfigurationError(f"{session!r} has its own store.", todo="Leave store= out, or give the name only.")
-        return session
-    found = resolve_store(store)
-    shared = _sessions.get((id(found), session))
-    if shared is None:
-        shared = _sessions.setdefault((id(found), session), Session(session, found))
-    return shared
-
-
-# Keyed by the identity of the store, which a session keeps alive as long as it is here itself.
-_sessions: Final[WeakValueDictionary[tuple[int, str], Session]] = WeakValueDictionary()
+    return session_checks.shared_session(session, store)
 
 
 def is_sequential(tool_execution: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ..middleware.base import Middleware
 from ..models.base import Model, ToolChoice
 from ..models.server_tools import ServerTool
 from ..retry import Retry
-from ..sessions.queue.waiting import OnBusy
+from ..sessions.queue.busy_policy import OnBusy
 from ..tools.big_results import MAX_RESULT
 from ..tools.tool import Tool
 from ..usage.estimate.calibration import Calibration
@@ -121,7 +121,7 @@ def billing_terms(config: RunConfig) -> BillingTerms:
     return BillingTerms(model, config.estimator or open_estimator(model), policy, config.drain_pool)
 
 
-class Handoff(NamedTuple):
+class Handoff(Struct, frozen=True):
     """The agent that continues after this turn, and the tool that asked for it."""
 
     config: RunConfig

@@ -16,7 +16,7 @@ from ..messages import AssistantMessage, Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
 from ..result import RunResult, StopReason
-from ..sessions.journal.journal import ended_too_soon
+from ..sessions.opening_failure import ended_too_soon
 from ..task import Task
 from ..usage.live import LiveUsage
 from .limit_checks import limit_uses

@@ -13,6 +13,7 @@ from .._threads.tasks import start_task
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error
+from ..conversation.conversation import Conversation
 from ..conversation.validity import user_message
 from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
@@ -21,7 +22,6 @@ from ..messages import Message, Prompt
 from ..phases import Phase
 from ..receipt import Receipt
 from ..result import OutT, RunResult
-from ..sessions import Conversation
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
 from ..usage.live import LiveUsage

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError
 from ..interrupts import Answers
 from ..messages import UserMessage
 from ..middleware.base import checked_middleware
 from ..models.resolve import resolve_model
 from ..phases import Phase
-from ..sessions import Conversation
 from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
@@ -27,7 +27,6 @@ from .argument_checks import (
     checked_seconds,
     checked_server_tools,
     checked_tool_choice,
-    shared_session,
     tool_list,
     tool_table,
 )
@@ -93,6 +92,8 @@ class Launch:
         options = self._options
         session = options.get("session")
         if session is not None:
+            from .session_checks import shared_session  # with it come the stores
+
             return shared_session(session, self._defaults.store)
         if "conversation" in options:
             return options.get("conversation") or Conversation()
@@ -139,10 +140,10 @@ def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any =
     given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry", "tool_choice", "one_step")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "first_token_timeout" in options or "stream_gap_timeout" in options:
-        first, gap = config.stream_timeouts
-        first = options.get("first_token_timeout") if "first_token_timeout" in options else first
-        gap = options.get("stream_gap_timeout") if "stream_gap_timeout" in options else gap
-        changes["stream_timeouts"] = StreamTimeouts(first, gap)
+        before = config.stream_timeouts
+        changes["stream_timeouts"] = StreamTimeouts(
+            options.get("first_token_timeout", before.first_token), options.get("stream_gap_timeout", before.gap)
+        )
     given_model = options.get("model")
     if given_model is not None:
         model = resolve_model(given_model)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation.raised import EndedElsewhere, is_own_error
 from ..conversation.answer import AnswerBuilder
@@ -45,7 +45,6 @@ from ..middleware.base import around_model_calls
 from ..middleware.guardrails import guardrail_note
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
-from ..sessions.journal.journal import Journal
 from ..tools.current_run import current_run
 from .context_window import fit
 from .events.fanout import CHECKPOINT_EVERY
@@ -65,6 +64,9 @@ from .requests import build_request, read_through
 from .start import begin
 from .state import RunState
 from .stream_timeouts import StreamWatch
+
+if TYPE_CHECKING:
+    from ..sessions.journal.journal import Journal
 
 # Stands between tool results and a message that the user sent meanwhile; nothing was cut there.
 NEW_PROMPT_NOTE: Final = "(Before I go on: the user has sent a message.)"

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError
 from ..limits import Limits, OnLimit
 from ..middleware.base import Middleware, checked_middleware
 from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..run_context import DepsT
-from ..sessions import Conversation, Session
 from ..tools.context import ToolContext
 from .argument_checks import ToolSource, check_choice, check_instance, check_text_keys, checked_seconds
 from .config import OnBusy, OnPrompt
 from .instructions import Instruction
 from .stream_timeouts import checked_timeout
+
+if TYPE_CHECKING:
+    from ..sessions import Session
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
@@ -88,7 +91,10 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("limits", options.get("limits"), Limits, "Limits(...)")
     check_instance("token", options.get("token"), CancellationToken, "a CancellationToken")
     check_instance("conversation", options.get("conversation"), Conversation, "a Conversation, a Session, or None")
-    check_instance("session", options.get("session"), (str, Session), "the name of a session, or a Session")
+    if options.get("session") is not None:
+        from .session_checks import check_session  # with it come the stores
+
+        check_session(options.get("session"))
     check_text_keys("settings", options.get("settings"))
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
     checked_middleware(options.get("middleware"))

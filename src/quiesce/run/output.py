@@ -15,8 +15,8 @@ from ..models.wire import schemas
 
 _FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 
-_WRAPPED: Final = re.compile(rf'\s*\{{\s*"{schemas.WRAPPER}"\s*:\s*')
-_OPENED: Final = re.compile(r"^\s*```(?:json)?\s*\n")
+_WRAPPED: Final = rf'\s*\{{\s*"{schemas.WRAPPER}"\s*:\s*'
+_OPENED: Final = r"^\s*```(?:json)?\s*\n"
 
 
 class OutputMismatch(ValueError):
@@ -73,8 +73,8 @@ class OutputSpec:
         """The answer as far as it was written. Raises `OutputMismatch` while there is nothing that fits."""
         from pydantic import ValidationError
 
-        written = _OPENED.sub("", text, count=1).removesuffix("```")
-        begun = None if self._is_object else _WRAPPED.match(written)
+        written = re.sub(_OPENED, "", text, count=1).removesuffix("```")
+        begun = None if self._is_object else re.match(_WRAPPED, written)
         tries = (written,) if begun is None else (written[begun.end() :], written[begun.end() :].rstrip()[:-1], written)
         for number, each in enumerate(tries, start=1):
             try:

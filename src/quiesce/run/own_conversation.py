@@ -14,8 +14,9 @@ from weakref import ref
 
 from .._threads.background_loop import running_loop
 from ..cancellation import Cause
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError, SessionNotFound, SharedConversationWarning
-from ..sessions import Conversation, Session
+from ..sessions.type_guard import is_session
 
 # The tasks and threads that have sent prompts: this one first, then those above it, from which it has this context.
 # Together they are one user.
@@ -40,7 +41,7 @@ class OwnConversation:
         That blocks. Raises `ConfigurationError` in a running event loop, which must not be blocked, and a `StoreError`.
         """
         conversation = self.conversation
-        if isinstance(conversation, Session) and not conversation.loaded and conversation.holder is None:
+        if is_session(conversation) and not conversation.loaded and conversation.holder is None:
             if running_loop() is not None:
                 raise ConfigurationError(
                     f"{conversation!r} is not loaded yet, and to load it here would block the event loop.",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..cancellation import Mode
+from ..conversation.conversation import Conversation
 from ..errors import StoreError
 from ..messages import Message, UserMessage
-from ..sessions import Conversation
-from ..sessions.journal.journal import Journal
-from ..sessions.queue.inbox import SessionInbox
 from .inbox import Inbox, join
+
+if TYPE_CHECKING:
+    from ..sessions.journal.journal import Journal
+    from ..sessions.queue.inbox import SessionInbox
 
 
 class PendingPrompts:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from ..messages import AssistantMessage, Message, ToolMessage
 
 
-class Repetition(NamedTuple):
+class Repetition(Struct, frozen=True):
     """How many turns at the end of a conversation are the same, and the tools that they call."""
 
     times: int

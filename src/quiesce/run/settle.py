@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
@@ -22,8 +22,7 @@ from ..messages import Message, Outcome, ToolMessage
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import STORE_TIMEOUT, Journal, ended_too_soon
-from ..sessions.journal.rows import encode
+from ..sessions.opening_failure import ended_too_soon
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
 from .final_answer import finish_with_answer, is_paused, parse_output
@@ -33,6 +32,9 @@ from .pending_answers import return_answers
 from .state import RunState
 from .undo import join_effects
 
+if TYPE_CHECKING:
+    from ..sessions.journal.journal import Journal
+
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
 # What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
@@ -40,8 +42,6 @@ SETTLING_SLACK: Final = 5.0
 KILL_SLACK: Final = 0.5
 # How long the end of a run that was stopped waits for the store. The receipt says what is not saved by then.
 SAVE_GRACE: Final = 2.0
-# A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
-_LONGEST_SAVE: Final = 3 * STORE_TIMEOUT
 # How long hooks may take at a stop, and at the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take at the end of a run that finished by itself. A stop ends that wait.
@@ -298,7 +298,7 @@ async def _save(state: RunState) -> None:
     journal = state.saving.journal
     if journal is not None and state.saving.unsaved is None:
         if journal.opened:
-            await _wait_for_store(state, journal.attempted())
+            await _wait_for_store(state, journal.attempted(), journal.longest_save)
         _note_unsaved(state, journal)
 
 
@@ -307,17 +307,17 @@ async def _save_end(state: RunState, ending: Ending, result: RunResult) -> None:
     journal = state.saving.journal
     if journal is None:
         return
-    saved = journal.finish(last_event(result), encode(result.receipt))
+    saved = journal.finish(last_event(result), result.receipt)
     if state.saving.unsaved is not None:  # it was waited for already
         return
-    await _wait_for_store(state, saved)
+    await _wait_for_store(state, saved, journal.longest_save)
     _note_unsaved(state, journal)
     if state.saving.unsaved is not None:
         unsaved = ending.not_saved(state.saving.unsaved, failed=state.progress.error is not None)
         state.result = build_result(state, unsaved)
 
 
-async def _wait_for_store(state: RunState, saved: asyncio.Future[None]) -> None:
+async def _wait_for_store(state: RunState, saved: asyncio.Future[None], longest: float) -> None:
     """Wait until the journal has saved this or given up, which it does by itself; but only a moment after a stop.
 
     An outside cancellation is a stop here.
@@ -325,7 +325,7 @@ async def _wait_for_store(state: RunState, saved: asyncio.Future[None]) -> None:
     stopped, forget = when(state, Mode.AFTER_TURN)
     shield = BoundedShield(f"saving run {state.run_id}", lambda: None if stopped.done() else stopped.set_result(None))
     try:
-        await shield.wait((saved,), seconds=_LONGEST_SAVE, unless=stopped)
+        await shield.wait((saved,), seconds=longest, unless=stopped)
         await shield.wait((saved,), seconds=SAVE_GRACE)
     finally:
         forget()

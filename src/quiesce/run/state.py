@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import sessions
 from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..cancellation.raised import raised_in, stop_cause
+from ..conversation.conversation import Conversation
 from ..errors import StoreError
 from ..events import Event, HookFailed
 from ..hooks import HookEvent
@@ -17,9 +18,8 @@ from ..interrupts import PendingTurn
 from ..messages import UserMessage
 from ..result import RunResult
 from ..run_context import RunContext
-from ..sessions import Conversation, Session
-from ..sessions.journal.journal import Journal
-from ..sessions.queue.waiting import BusyPolicy
+from ..sessions.queue.busy_policy import BusyPolicy
+from ..sessions.type_guard import is_session
 from ..usage.ledger import Ledger
 from .config import RunConfig, RunInput, billing_terms
 from .events.fanout import EventFanout
@@ -33,6 +33,7 @@ from .tool_calls import RunTools
 from .turn import TurnInProgress
 
 if TYPE_CHECKING:
+    from ..sessions.journal.journal import Journal
     from .running_task import RunningTask
 
 
@@ -75,7 +76,7 @@ class Saving:
     def open(self, state: RunState) -> Journal:
         """Begin to open the session, which is the run's conversation."""
         session = state.claim.conversation
-        assert isinstance(session, Session)
+        assert is_session(session)
         self.journal = state.events.barrier = session.journal(state)
         return self.journal
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, Protocol, Self
+
+from msgspec import Struct
 
 from ..errors import ConfigurationError, ModelTimeout
 
@@ -15,7 +17,7 @@ STREAM_GAP_TIMEOUT: Final = 120.0
 _LOOKS: Final = 8
 
 
-class StreamTimeouts(NamedTuple):
+class StreamTimeouts(Struct, frozen=True):
     """How long a model may take for its first word, and between two parts of its answer. None switches one off."""
 
     first_token: float | None = FIRST_TOKEN_TIMEOUT

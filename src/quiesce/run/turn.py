@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from ..conversation.answer import AnswerBuilder
 from ..conversation.continuation import prefill_message
+from ..conversation.conversation import Conversation
 from ..conversation.sealing import seal_answer, seal_turn
 from ..interrupts import PendingTurn
 from ..messages import AssistantContent, AssistantMessage, Message, Outcome, ToolResult, UserMessage
-from ..sessions import Conversation
 from ..tools.batch import ToolBatch
 from .config import Handoff
 

@@ -6,8 +6,6 @@ effect is claimed in the store before it is undone: it is undone at most once, w
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,14 +14,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from ..cancellation import BoundedShield, CancellationToken
+from ..cancellation import CancellationToken
 from ..conversation.conversation import Conversation
 from ..errors import ConversationBusy
 from ..messages import AssistantMessage, CutNote
 from ..receipt import UndoReceipt, undo_note
-from ..sessions import Session
-from ..sessions.journal.journal import STORE_TIMEOUT
-from ..sessions.records import Lease
+from ..sessions.type_guard import is_session
 from ..tools.tool import HandoffTarget, Tool
 from ..tools.undo.effect import Effect, StoredEffect
 from ..tools.undo.log import UndoLog, undo_in_memory
@@ -31,7 +27,7 @@ from .config import RunConfig
 from .state import RunState
 
 FindTool: TypeAlias = Callable[[str, str], Tool | None]
-_PREFIX: Final = "undo."
+PREFIX: Final = "undo."
 
 
 # --- The effects of a task, as named values of its conversation ------------------------------------------------------
@@ -43,7 +39,7 @@ def begin_effects(state: RunState, task_id: str) -> None:
     if isinstance(conversation.effects, UndoLog):
         conversation.effects.on_change = None  # a call of that task that ends late is not an effect of this one
     for key, value in conversation.values.items():
-        if key.startswith(_PREFIX) and value != b"null":
+        if key.startswith(PREFIX) and value != b"null":
             conversation.set_value(key, b"null")
     _write_to(state, UndoLog(task_id=task_id))
 
@@ -52,10 +48,10 @@ def tell_of_interrupted_undo(conversation: Conversation) -> None:
     """Tell the model what was undone by a process that ended before it could do that."""
     untold = {number: effect for number, effect in _stored_effects(conversation.values).items() if effect.untold}
     receipts = [effect.untold for _, effect in sorted(untold.items(), reverse=True)]
-    if untold and _tell(conversation, filter(None, receipts)):
+    if untold and tell_model(conversation, filter(None, receipts)):
         for number, effect in untold.items():
             told = msgspec.structs.replace(effect, receipt=effect.untold, told=True)
-            conversation.set_value(f"{_PREFIX}{number}", msgspec.json.encode(told))
+            conversation.set_value(f"{PREFIX}{number}", msgspec.json.encode(told))
 
 
 def join_effects(state: RunState, task_id: str) -> None:
@@ -73,7 +69,7 @@ def _write_to(state: RunState, log: UndoLog) -> None:
     def on_change(number: int, effect: StoredEffect | None) -> None:
         kept_in = written_to()
         if kept_in is not None:
-            kept_in.set_value(f"{_PREFIX}{number}", msgspec.json.encode(effect))
+            kept_in.set_value(f"{PREFIX}{number}", msgspec.json.encode(effect))
 
     log.on_change = on_change
     state.tools.undo_log.join(log)
@@ -85,7 +81,7 @@ def task_log(conversation: Conversation, task_id: str, find: FindTool) -> UndoLo
     if not isinstance(log, UndoLog) or log.task_id != task_id:
         log = UndoLog(task_id=task_id)
     log.restore(_stored_effects(conversation.values), find)
-    crashes = conversation.crashes if isinstance(conversation, Session) else ()
+    crashes = conversation.crashes if is_session(conversation) else ()
     for crash in crashes:
         if conversation.task is not None and crash.run_id in conversation.task.run_ids:
             log.add_crashed(crash.run_id, [call for call in crash.unknown if find("", call.name) is not None])
@@ -96,10 +92,10 @@ def _stored_effects(values: Mapping[str, bytes]) -> dict[int, StoredEffect]:
     """The effects among the named values of a conversation, by their numbers."""
     effects: dict[int, StoredEffect] = {}
     for key, value in values.items():
-        if key.startswith(_PREFIX):
+        if key.startswith(PREFIX):
             with suppress(msgspec.MsgspecError):  # one that cannot be read cannot be undone, and is no reason to fail
                 effect = msgspec.json.decode(value, type=StoredEffect | None)
-                effects |= {} if effect is None else {int(key[len(_PREFIX) :]): effect}
+                effects |= {} if effect is None else {int(key[len(PREFIX) :]): effect}
     return effects
 
 
@@ -167,11 +163,13 @@ class RunUndo:
     async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
         """See `RunResult.undo`."""
         conversation = self._conversation
-        if not isinstance(conversation, Session) or conversation.effects is not self._task:
+        if not is_session(conversation) or conversation.effects is not self._task:
             receipts = await undo_in_memory(self._log, token)
             if conversation.effects is self._task:
                 _tell_unless_busy(conversation, receipts)
             return receipts
+        from .session_undo import SessionUndo
+
         return await SessionUndo(conversation, self._find).run(token, self._log)
 
 
@@ -180,7 +178,9 @@ async def undo_task(
 ) -> tuple[UndoReceipt, ...]:
     """Undo the last task of a conversation. What a person is asked is withdrawn first. Raises `ConversationBusy`."""
     find = partial(find_tool, config)
-    if isinstance(conversation, Session):
+    if is_session(conversation):
+        from .session_undo import SessionUndo
+
         return await SessionUndo(conversation, find, withdraw=config.cut_note).run(token)
     conversation.cancel_pending(config.cut_note)
     task = conversation.task
@@ -192,71 +192,6 @@ async def undo_task(
     return receipts
 
 
-class SessionUndo:
-    """An undo of the task of a session: it holds the session meanwhile, and writes each step to its store."""
-
-    def __init__(self, session: Session, find: FindTool, *, withdraw: str | None = None) -> None:
-        self._session: Final = session
-        self._find: Final = find
-        self._withdraw: Final = withdraw
-        self._holder: Final = f"undo-{uuid.uuid4().hex[:8]}"
-        self._changes: Final[dict[str, bytes]] = {}
-        self._shield: Final = BoundedShield("undo")
-
-    async def run(self, token: CancellationToken | None, only: UndoLog | None = None) -> tuple[UndoReceipt, ...]:
-        """Undo the task, or `only` a part of it. Raises `ConversationBusy` or a `StoreError`, with nothing undone."""
-        session = self._session
-        session.hold(self._holder)
-        try:
-            lease = await session.open(asyncio.get_running_loop().create_future())
-            assert isinstance(lease, Lease)
-            session.opened()
-            try:
-                receipts, interrupted = await self._undo(lease, token or CancellationToken(), only)
-            finally:
-                session.store.release(lease)
-        finally:
-            session.release(self._holder)
-        if interrupted or self._shield.interrupted:
-            raise asyncio.CancelledError
-        return receipts
-
-    async def _undo(
-        self, lease: Lease, token: CancellationToken, only: UndoLog | None
-    ) -> tuple[tuple[UndoReceipt, ...], bool]:
-        session = self._session
-        if self._withdraw is not None and session.pending is not None:
-            session.drop_pending(self._withdraw)
-        task = session.task
-        if task is None:
-            return (), False
-        log = session.effects = task_log(session, task.id, self._find)
-        log.on_change = self._note
-        try:
-            receipts, interrupted = await (only or log).undo(
-                token.child(), partial(self._save, lease), save_timeout=STORE_TIMEOUT
-            )
-            _tell(session, receipts)
-            log.mark_told()
-        finally:
-            log.on_change = None
-        saving = asyncio.ensure_future(self._save(lease))
-        await self._shield.wait((saving,), seconds=STORE_TIMEOUT)
-        if not saving.done():
-            saving.cancel()
-        return receipts, interrupted
-
-    def _note(self, number: int, effect: StoredEffect | None) -> None:
-        self._changes[f"{_PREFIX}{number}"] = msgspec.json.encode(effect)
-
-    async def _save(self, lease: Lease) -> None:
-        changes = dict(self._changes)
-        await self._session.save(lease, changes)
-        for key, value in changes.items():
-            if self._changes.get(key) is value:
-                del self._changes[key]
-
-
 def _tell_unless_busy(conversation: Conversation, receipts: tuple[UndoReceipt, ...]) -> None:
     """Tell the model, unless a run holds the conversation."""
     try:
@@ -264,12 +199,12 @@ def _tell_unless_busy(conversation: Conversation, receipts: tuple[UndoReceipt, .
     except ConversationBusy:
         return
     try:
-        _tell(conversation, receipts)
+        tell_model(conversation, receipts)
     finally:
         conversation.release("undo")
 
 
-def _tell(conversation: Conversation, receipts: Iterable[UndoReceipt]) -> bool:
+def tell_model(conversation: Conversation, receipts: Iterable[UndoReceipt]) -> bool:
     """Let the model know what was undone, at the end of its last answer, so that it does not count on it.
 
     Whether that was possible.

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import SessionBusy
 from ..sessions import Session, SessionStore
-from ..sessions.queue.waiting import BusyPolicy
+from ..sessions.queue.busy_policy import BusyPolicy
 from ..sessions.records import Lease, SentElsewhere
 
 # A run that names no session has one of its own, whose name is made by the server.

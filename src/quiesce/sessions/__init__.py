@@ -1,8 +1,5 @@
 """Where conversations live."""
 
-from ..conversation.conversation import Conversation, ConversationState
-from .session import Session
-from .store import Coordination, SessionStore, Store
-from .stores.resolve import resolve_store
+from .._lazy_names import lazy_names
 
-__all__ = ["Conversation", "ConversationState", "Coordination", "Session", "SessionStore", "Store", "resolve_store"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, globals())

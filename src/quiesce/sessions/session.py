@@ -25,7 +25,8 @@ from .journal.journal import Journal
 from .journal.recovery import CRASH_NOTE, Crash, Sealing, seal_unfinished, set_messages
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
-from .queue.waiting import BusyPolicy, SessionWaiter, observed
+from .queue.busy_policy import BusyPolicy
+from .queue.waiting import SessionWaiter, observed
 from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch, holder
 from .state import STATE, unsavable
 from .store import SessionStore

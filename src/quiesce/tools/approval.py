@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from copy import deepcopy
 from functools import partial
@@ -24,6 +23,8 @@ CHANGED: Final = "The tool has changed since this call was approved, so the appr
 
 def fingerprint(tool: Tool) -> str:
     """What tells one definition of a tool from another: name, description, schema and defaults."""
+    import hashlib  # only a tool that asks needs it
+
     spec = tool.spec
     definition = [spec.name, spec.description, spec.schema, _plain_defaults(tool)]
     return hashlib.sha256(msgspec.json.encode(definition, order="deterministic", enc_hook=repr)).hexdigest()[:32]

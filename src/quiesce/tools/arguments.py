@@ -14,7 +14,7 @@ from .context import ToolContext
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_ARGUMENT: Final = r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$"
 _SECTION: Final = re.compile(
     r"^\s*(args|arguments|parameters|returns?|raises|yields?|examples?|notes?)\s*:\s*$", re.IGNORECASE
 )
@@ -135,7 +135,7 @@ def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
         elif not section:
             summary.append(line)
         elif section in ("args", "arguments", "parameters"):
-            argument = _ARGUMENT.match(line)
+            argument = re.match(_ARGUMENT, line)
             if argument is not None:
                 last = argument.group(1)
                 notes[last] = argument.group(2).strip()

@@ -1,7 +1,7 @@
 """What runs used and what it cost."""
 
 from .estimate.calibration import Calibration
-from .estimate.vocabulary import register_vocabulary
+from .estimate.vocabulary import register_vocabulary, unload_vocabularies
 from .figure import Figure, Provenance
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .live import LiveUsage
@@ -22,4 +22,5 @@ __all__ = [
     "TokenUsage",
     "Usage",
     "register_vocabulary",
+    "unload_vocabularies",
 ]

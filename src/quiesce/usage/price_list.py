@@ -24,7 +24,7 @@ _PROVIDERS: Final = {
     "vertex": "google",
     "xai-responses": "x-ai",
 }
-_SOLD: Final = re.compile(r"[\d-]")
+_SOLD: Final = r"[\d-]"
 # Servers that send no bill, although others sell the same models.
 _FREE: Final = frozenset({"ollama", "ollama-chat", "llamacpp", "llama.cpp", "vllm", "local", "lmstudio", "sglang"})
 
@@ -67,7 +67,7 @@ def _split(model: str) -> tuple[str, str]:
 
 def _may_be_listed(provider: str, name: str) -> bool:
     """Whether a model can be in the list: not without a provider, a digit or a dash. Others are spared the import."""
-    return provider not in _FREE and name != "" and (provider != "" or _SOLD.search(name) is not None)
+    return provider not in _FREE and name != "" and (provider != "" or re.search(_SOLD, name) is not None)
 
 
 def _price(listed: Any) -> Price | None:

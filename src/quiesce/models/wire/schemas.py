@@ -24,7 +24,7 @@ _SILENT: Final = frozenset(
     ["examples", "deprecated", "readOnly", "writeOnly", "$id", "$schema", "$comment", "discriminator"]
 )
 _LITERALS: Final[Mapping[type, str]] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_LOOKAROUND: Final = re.compile(r"\(\?|\\[bBkpP]")
+_LOOKAROUND: Final = r"\(\?|\\[bBkpP]"
 
 
 class Dialect(Struct, frozen=True):
@@ -237,7 +237,7 @@ class _Writer:
             return value in dialect.formats
         if name == "minItems" and dialect.least_items is not None:
             return value <= dialect.least_items
-        if name == "pattern" and _LOOKAROUND.search(str(value)):
+        if name == "pattern" and re.search(_LOOKAROUND, str(value)):
             return False
         return name in dialect.keywords
 

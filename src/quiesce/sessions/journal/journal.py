@@ -20,15 +20,16 @@ from ...cancellation.raised import ENDS_PROGRAM
 from ...errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ...events import RunEnded, SessionRecovered, StoreFailed
 from ...messages import Message
-from ...receipt import LateOutcome
+from ...receipt import LateOutcome, Receipt
 from ..deadline import Deadline
+from ..opening_failure import ended_too_soon
 from ..queue.inbox import SessionInbox
 from ..queue.lease import HeldLease
 from ..records import SentElsewhere, WriteBatch
 from .buffer import WRITER, WriteBuffer
 from .delivery import EventDelivery
 from .opening import SessionOpening
-from .rows import Commit, JournalRow, ToolIntended, ValuesSaved
+from .rows import Commit, JournalRow, ToolIntended, ValuesSaved, encode
 from .run_host import RunHost
 from .save_progress import SaveProgress
 from .write_timer import WriteTimer
@@ -39,15 +40,6 @@ if TYPE_CHECKING:
 # Seconds for which a failing write is retried, before the run stops or goes on in memory.
 STORE_TIMEOUT: Final = 10.0
 _log: Final = logging.getLogger("quiesce")
-
-
-def ended_too_soon() -> StoreUnavailable:
-    """Why nothing of a run is saved that ended before its session was open."""
-    return StoreUnavailable(
-        "The run ended before its session was open; the prompt is not in it.",
-        kept="The prompt is in result.unsent.",
-        todo="Send it again.",
-    )
 
 
 class State(Enum):
@@ -62,6 +54,9 @@ class State(Enum):
 
 class Journal:
     """Writes one run to the store. Only for the run's own loop."""
+
+    # It gives up after its patience with each batch; at the end one may be on its way, and one is to come.
+    longest_save: Final = 3 * STORE_TIMEOUT
 
     def __init__(self, session: Session, host: RunHost) -> None:
         self._session: Final = session
@@ -404,12 +399,12 @@ class Journal:
 
     # --- Ending -------------------------------------------------------------------------------------------------
 
-    def finish(self, last: RunEnded, detail: bytes) -> asyncio.Future[None]:
+    def finish(self, last: RunEnded, receipt: Receipt) -> asyncio.Future[None]:
         """Write how the run ended, and release the session. The future is done when that is saved, or cannot be.
 
         It is one write with everything that is queued, after the write that is in flight.
         """
-        self._closing = (last, detail)
+        self._closing = (last, encode(receipt))
         if self.state is not State.OPEN:
             return _done_future()
         done = self._saved.wait_for(self._added + 1)

@@ -10,7 +10,7 @@ from ...events import Event
 from ..queue.inbox import PromptReceiver
 
 if TYPE_CHECKING:
-    from ..queue.waiting import BusyPolicy
+    from ..queue.busy_policy import BusyPolicy
 
 
 class RunHost(Protocol):

@@ -6,22 +6,18 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from ..._threads.tasks import start_task
 from ...errors import SessionBusy, StoreError, StoreUnavailable
-from ...messages import UserMessage
 from ..journal import journal
 from ..journal.rows import encode
 from ..records import AcquiredSession, SentElsewhere, holder
+from .busy_policy import BusyPolicy, OnBusy
 from .prompts import PromptKind, QueueRequest
 
 if TYPE_CHECKING:
     from ..session import Session
-
-OnBusy: TypeAlias = Literal["refuse", "queue", "steer", "cancel_previous"]
 
 _KINDS: Final[dict[OnBusy, PromptKind]] = {
     "refuse": "queue",
@@ -31,13 +27,6 @@ _KINDS: Final[dict[OnBusy, PromptKind]] = {
 }
 # A change of the queue is notified. The death of the holder is not, so the lease is tried again this often.
 RETRY_INTERVAL: Final = 1.0
-
-
-class BusyPolicy(Struct, frozen=True):
-    """What to do while another process holds the session; `prompt` is what is sent there with "steer"."""
-
-    on_busy: OnBusy = "refuse"
-    prompt: UserMessage | None = None
 
 
 class SessionWaiter:

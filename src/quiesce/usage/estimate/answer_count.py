@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from .content import Kind, kind_of
 from .counting import ByteCounter, VocabularyCounter, counter_in
 from .pieces import Pieces
@@ -15,7 +17,7 @@ BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
 _KINDS: Final[dict[BlockKind, Kind]] = {"reasoning": Kind.REASONING, "arguments": Kind.JSON}
 
 
-class Block(NamedTuple):
+class Block(Struct, frozen=True):
     """One block of an answer: its pieces so far, and the tool's name when it is a call.
 
     `context` is the end of what came before these pieces in the same block, where they are only the rest of it.

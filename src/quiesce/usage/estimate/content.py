@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -112,6 +111,8 @@ class Preamble:
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same preamble, in every process."""
+        from hashlib import blake2b  # with the first request
+
         return blake2b(
             f"{self.instructions}\0{self.tools}\0{self.schema}".encode("utf-8", "replace"), digest_size=8
         ).hexdigest()

@@ -33,8 +33,8 @@ _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 # What is not known of a model may be added too: xAI puts about 190 tokens before every conversation.
 _UNKNOWN_PROMPT: Final = (4.0, 0.0, 400.0)
 _XAI_PROMPT: Final = (190.0, 0.0, 400.0)
-_IS_GROK: Final = re.compile(r"^xai:|grok")
-_IS_GEMINI: Final = re.compile(r"gemini")
+_IS_GROK: Final = r"^xai:|grok"
+_IS_GEMINI: Final = "gemini"
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -44,8 +44,8 @@ _COUNTER_OFF: Final = 4
 _COUNTER_OFF_SHARE: Final = 0.01
 
 # Models that bill reasoning which they do not stream, or stream only as a summary.
-_HIDES_REASONING: Final = re.compile(r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])")
-_SUMS_UP_REASONING: Final = re.compile(r"claude-(?:[a-z]+-)?[4-9]|claude-3-7")
+_HIDES_REASONING: Final = r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])"
+_SUMS_UP_REASONING: Final = r"claude-(?:[a-z]+-)?[4-9]|claude-3-7"
 
 
 class UsageReport(Protocol):
@@ -234,7 +234,7 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         tools, schema = (self._ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
         # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if _IS_GEMINI.search(self._model) else tools.low * 0.2
+        least = 0.0 if _IS_GEMINI in self._model else tools.low * 0.2
         rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
         perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
         counted = self._ratio.vocabulary is not None and not preamble.tools and not preamble.schema
@@ -245,7 +245,7 @@ class FigureEstimator:
         """What the provider adds that it was not sent."""
         if preamble.tools or preamble.schema:
             yield _HIDDEN_TOOL_PROMPT
-        if _IS_GROK.search(self._model):
+        if re.search(_IS_GROK, self._model):
             yield _XAI_PROMPT
         elif self._ratio.vocabulary is None:
             yield _UNKNOWN_PROMPT
@@ -299,7 +299,7 @@ class FigureEstimator:
         learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
-        return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
+        return bool(re.search(_HIDES_REASONING, model)) or (streamed and bool(re.search(_SUMS_UP_REASONING, model)))
 
     def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
         """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""

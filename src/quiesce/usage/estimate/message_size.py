@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from ...messages import Message
 from ..figure import Provenance
@@ -27,7 +29,7 @@ def _near(calibrated: float, uncalibrated: float) -> float:
     return calibrated if uncalibrated / _FURTHEST <= calibrated <= uncalibrated * _FURTHEST else uncalibrated
 
 
-class _Counted(NamedTuple):
+class _Counted(Struct, frozen=True):
     """A message and its counts, which do not depend on the calibration."""
 
     message: Message

@@ -11,7 +11,7 @@ import importlib
 import re
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 Count = Callable[[str], int]
@@ -25,13 +25,15 @@ _LONGEST_WORD: Final = 50_000
 class Vocabulary:
     """Counts the tokens of a text as one model would.
 
-    `slow` says that counting a long answer takes noticeably long, so that it is counted while it is streamed.
+    `slow` says that counting a long answer takes noticeably long, so that it is counted while it is streamed. `load`
+    gives the function that counts again, after `unload()`.
     """
 
-    def __init__(self, name: str, count: Count, *, slow: bool = False) -> None:
+    def __init__(self, name: str, count: Count, *, slow: bool = False, load: Callable[[], Count] | None = None) -> None:
         self.name: Final = name
         self.slow: Final = slow
-        self._count: Final = count
+        self._count: Count | None = count
+        self._load: Final = load
         # Some vocabularies put a space before every text. What continues a text then brings one space too many.
         self._adds_space: Final = count("a b") != count("a") + count(" b")
 
@@ -42,10 +44,23 @@ class Vocabulary:
         """The number of tokens of a whole text."""
         if not text:
             return 0
+        count = self._count or self.load()
         try:
-            return self._count(text)
+            return count(text)
         except UnicodeEncodeError:  # half of a surrogate pair, where a stream split it
-            return self._count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+            return count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+    def load(self) -> Count:
+        """Load the tables again, after `unload()`."""
+        if self._count is None:
+            assert self._load is not None
+            self._count = self._load()
+        return self._count
+
+    def unload(self) -> None:
+        """Give back the memory of the tables, where they can be loaded again."""
+        if self._load is not None:
+            self._count = None
 
     def takes_long(self, text: str) -> bool:
         """Whether counting a text would delay a stop noticeably."""
@@ -85,8 +100,20 @@ def load_vocabulary(model: str, tokenizer: str | None = None) -> None:
     name = _name(model, tokenizer)
     if name is None or name in _given or name in _loading:
         return
-    _loading[name] = threading.Thread(target=_load, args=(name,), name="quiesce-vocabulary", daemon=True)
+    _loading[name] = threading.Thread(target=_load_tables, args=(name,), name="quiesce-vocabulary", daemon=True)
     _loading[name].start()
+
+
+def unload_vocabularies() -> None:
+    """Give back the memory of the vocabularies that were loaded, about 40 MB each.
+
+    The next request of a model loads its own again. Those that were registered stay.
+    """
+    for name, thread in tuple(_loading.items()):
+        thread.join()
+        del _loading[name]
+    for vocabulary in tuple(_loaded.values()):
+        vocabulary.unload()
 
 
 def counts_slowly(model: str, tokenizer: str | None = None) -> bool:
@@ -104,6 +131,7 @@ def _name(model: str, tokenizer: str | None) -> str | None:
 
 
 _loading: Final[dict[str, threading.Thread]] = {}
+_loaded: Final[dict[str, Vocabulary]] = {}
 SLOW: Final = frozenset({"llama2", "mistral_v1", "mistral_v2", "gemma2", "gemma3"})
 """Vocabularies of `splintr-rs` that are no byte pair encodings."""
 
@@ -176,13 +204,13 @@ _PATTERNS: Final = (
     (r"phi-?4", "phi4"),
     (r"olmo-?2", "olmo2"),
 )
-_CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+_CLAUDE: Final = r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?"
 
 
 @cache
 def _by_model(model: str) -> str | None:
     model = model.lower()
-    claude = _CLAUDE.search(model)
+    claude = re.search(_CLAUDE, model)
     if claude is not None:
         return _claude_generation(int(claude[1]), int(claude[2] or 0))
     return next((name for pattern, name in _PATTERNS if re.search(pattern, model)), None)
@@ -210,11 +238,23 @@ def _load(name: str) -> Vocabulary | None:
         return None
 
 
+def _load_tables(name: str) -> None:
+    vocabulary = _load(name)
+    if vocabulary is not None:
+        vocabulary.load()
+
+
 def _load_splintr(name: str) -> Vocabulary:
+    load = partial(_splintr_count, name)
+    vocabulary = _loaded[name] = Vocabulary(name, load(), slow=name in SLOW, load=load)
+    return vocabulary
+
+
+def _splintr_count(name: str) -> Count:
     tokenizer: Any = importlib.import_module("splintr").Tokenizer.from_pretrained(name)
     encode = tokenizer.encode_ordinary  # a control token that is spelled out in a text is only text
     tokenizer.encode_batch([_WARM_UP])  # in contrast to `encode` this lets other threads run
-    return Vocabulary(name, lambda text: len(encode(text)), slow=name in SLOW)
+    return lambda text: len(encode(text))
 
 
 def _load_claude(name: str) -> Vocabulary:

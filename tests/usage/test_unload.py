@@ -1,0 +1,39 @@
+"""The memory of vocabularies is given back on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quiesce.usage import register_vocabulary, unload_vocabularies
+from quiesce.usage.estimate.vocabulary import load_vocabulary, vocabulary_of
+
+pytestmark = pytest.mark.promise("P6")
+
+
+def _resident() -> int:
+    """Megabytes of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) // 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+def test_vocabularies_are_unloaded_and_come_back():
+    load_vocabulary("openai:gpt-4o")
+    first = vocabulary_of("openai:gpt-4o")
+    if first is None:
+        pytest.skip("splintr-rs is not installed")
+    assert vocabulary_of("openai:gpt-4.1") is first  # shared between models
+    expected, before = first.count("Hello, world."), _resident()
+    unload_vocabularies()
+    assert _resident() < before - 15  # of about 40
+    assert first.count("Hello, world.") == expected  # who has it counts on
+
+
+def test_what_a_user_registered_stays():
+    register_vocabulary("stays", lambda text: len(text.split()))
+    unload_vocabularies()
+    found = vocabulary_of("mine", "stays")
+    assert found is not None
+    assert found.count("two words") == 2
