@@ -319,6 +319,10 @@ class Execution:
                     return handle.cancel_tool(call_id, reason)
                 case "answer":
                     return handle.take_answers(decoded_answers(command.body))
+                case "pause":
+                    return handle.cause is None and handle.pause()
+                case "unpause":
+                    return handle.resume()
         except (msgspec.MsgspecError, InterruptError) as error:
             _log.warning("run %s: a command (%s) is not valid: %s", self.run.id, command.kind, error)
             return False
