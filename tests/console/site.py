@@ -1,7 +1,8 @@
 """A real server with scripted agents, in a process of its own: `python -m tests.console.site`.
 
 What a run does follows from the first word of its prompt, see SCRIPTS. It listens twice: directly, and behind a wire
-that can be cut. Prints both ports; then takes the commands `cut` and `mend`, a line each, and ends when its input does.
+that can be cut. Prints both ports; then takes the commands `cut`, `mend` and `release`, a line each, and ends when its
+input does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .wire import Wire
 
 CLOSING = threading.Event()
 FAREWELL = asyncio.Event()
+RELEASE = asyncio.Event()
 PRICE = Price(Decimal(3), Decimal(15))
 KEY = "the-key-of-the-console-tests"
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'>{{7*7}}'
@@ -174,6 +176,14 @@ SCRIPTS: dict[str, list[Answer]] = {
         ],
         [Say("Both are changed."), Used(input=600, output=8)],
     ],
+    "choose": [
+        [Say("Which one? "), Call("book", {"city": "Rome"}), Used(input=20, output=5)],
+        [Say("It is booked."), Used(input=30, output=4)],
+    ],
+    "wait": [
+        [Say("I wait. "), Call("hold"), Used(input=20, output=5)],
+        [Say("I have waited."), Used(input=30, output=4)],
+    ],
     "ask": [
         [
             Say("I would like to deploy, and to tell everybody."),
@@ -254,6 +264,21 @@ async def announce() -> str:
     return "told"
 
 
+@tool
+def book(city: str, ctx: ToolContext) -> str:
+    """Book a hotel."""
+    hotel = ctx.interrupt("which", reason={"question": "Which hotel?", "options": ["Astoria", NASTY]})
+    return f"booked {hotel} in {city}"
+
+
+@tool
+async def hold() -> str:
+    """Wait until the test says `release`."""
+    RELEASE.clear()
+    await RELEASE.wait()
+    return "released"
+
+
 @tool(grace=20)
 async def build(target: str, ctx: ToolContext) -> str:
     """Build something: takes a while, reports, and needs a moment to clean up."""
@@ -321,7 +346,24 @@ async def tick(n: int) -> str:
     return str(n)
 
 
-TOOLS = [tick, search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty, look_up, patch]
+TOOLS = [
+    tick,
+    book,
+    hold,
+    search,
+    measure,
+    write,
+    deploy,
+    edit,
+    announce,
+    build,
+    stubborn,
+    lagging,
+    flood,
+    nasty,
+    look_up,
+    patch,
+]
 
 
 def application(*, with_keys: bool) -> Application:
@@ -351,6 +393,8 @@ async def main() -> None:
             await wire.cut()
         elif command == "mend":
             await wire.open()
+        elif command == "release":
+            RELEASE.set()
         print("ok", flush=True)
     CLOSING.set()
     await wire.cut()

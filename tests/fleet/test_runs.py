@@ -158,7 +158,7 @@ def test_a_later_stop_can_only_be_more_urgent(run_fleet: Any) -> None:
     run_fleet(test)
 
 
-def test_steering_and_the_stop_of_one_tool_travel_the_same_way(run_fleet: Any) -> None:
+def test_steering_pausing_and_the_stop_of_one_tool_travel_the_same_way(run_fleet: Any) -> None:
     @tool
     async def wait_for_ever() -> str:
         """Wait."""
@@ -171,12 +171,17 @@ def test_steering_and_the_stop_of_one_tool_travel_the_same_way(run_fleet: Any) -
         async with fleet.worker(Agent(model, tools=[wait_for_ever])):
             run = await fleet.submit()
             await fleet.until(run.id, "tool_started")
+            paused = await fleet.fleet.command(run.id, "pause", None, wait=30)
+            assert paused is not None
+            assert paused.took
             state = await fleet.fleet.command(run.id, "cancel_tool", ("call_1", "not this"), wait=30)
             assert state is not None
             assert (state.delivered, state.took) == (True, True)
             nothing = await fleet.fleet.command(run.id, "cancel_tool", ("call_9", ""), wait=30)
             assert nothing is not None
             assert (nothing.delivered, nothing.took) == (True, False)
+            await fleet.until(run.id, "run_paused")
+            await fleet.fleet.command(run.id, "unpause", None, wait=30)
             await fleet.until(run.id, "text")
             steered = await fleet.fleet.command(run.id, "steer", user_message("Say something else."), wait=30)
             assert steered is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,6 +34,45 @@ def test_every_operation_of_the_server_is_a_method_with_its_parameters() -> None
         wanted |= {each["name"] for each in operation.parameters if each["in"] == "query"}
         wanted |= {"wait"} if operation.waits else set()
         assert wanted <= parameters, operation.id
+
+
+async def _read_until(events: AsyncIterator[StreamedEvent], kind: str) -> None:
+    async for each in events:
+        if each.event.type == kind:
+            return
+
+
+def test_a_run_is_paused_and_goes_on() -> None:
+    async def main(url: str) -> None:
+        async with Client(url) as client:
+            run = await client.start_run("Build.")
+            events = client.stream_events(run.id)
+            await _read_until(events, "text")
+            assert await client.pause_run(run.id)
+            assert not await client.pause_run(run.id)  # it is paused already
+            release.set()
+            await _read_until(events, "run_paused")
+            assert (await client.show_run(run.id)).run.paused
+            assert await client.pause_run(run.id, paused=False)
+            rest = [each.event.type async for each in events]
+            assert rest[0] == "run_resumed"
+            assert rest[-1] == "run_ended"
+            assert not (await client.show_run(run.id)).run.paused
+            with pytest.raises(ServerProblem) as refused:
+                await client.pause_run(run.id)
+            assert refused.value.code == "too_late"
+            assert [each.action for each in (await client.show_audit()).entries] == ["unpause", "pause", "start"]
+
+    release = threading.Event()
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        release.wait(20)
+        return "waited"
+
+    with serving(Agent(ScriptedModel([Say("First. "), Call("wait")], "Done."), tools=[wait])) as served:
+        asyncio.run(main(served.url))
 
 
 def test_a_run_is_started_read_stopped_and_deleted() -> None:

@@ -127,6 +127,7 @@ def run_in_state(client: httpx2.Client, state: str) -> tuple[str, str]:
 ON_RUNS = [
     ("/runs/{id}/cancel", "POST"),
     ("/runs/{id}/steer", "POST"),
+    ("/runs/{id}/pause", "POST"),
     ("/runs/{id}/resume", "POST"),
     ("/runs/{id}/undo", "POST"),
     ("/runs/{id}/continue", "POST"),

@@ -14,6 +14,7 @@ from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
 from .chat_controller import ChatController, RunningTool
 from .json_lines import escaped
+from .question_text import question_text
 from .run_answers import WIDEST
 from .sanitize import call_line, clean, one_line
 
@@ -250,7 +251,7 @@ def question(controller: ChatController) -> str:
     if first.kind == "limit":
         return f"{clean(_limit_message(first))}. {_LIMIT_CHOICES}"
     call = call_line(first.tool_name, first.arguments, WIDEST)
-    reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
+    reason = f"\n{clean(question_text(first.reason))}" if first.reason is not None else ""
     if first.kind == "approval":
         preview = f"\n{clean(first.preview)}" if first.preview else ""
         return f"{call} needs your approval: y, n, e to edit, a for always, or /deny with a reason.{reason}{preview}"

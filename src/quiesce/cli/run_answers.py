@@ -10,6 +10,7 @@ import msgspec
 
 from ..errors import ConfigurationError
 from ..interrupts import Approve, Deny, Interrupt
+from .question_text import question_text
 from .sanitize import call_line, clean
 
 # An approval shows what it is for: the arguments are cut only where they would flood the terminal.
@@ -62,7 +63,7 @@ def waiting_for(asked: Interrupt) -> str:
         case "limit":
             return str(asked.reason["message"])
         case "question":
-            return f"{asked.tool_name} asks: {_words(asked.reason)}"
+            return f"{asked.tool_name} asks: {question_text(asked.reason)}"
 
 
 def sent_answer(answer: object) -> object:
@@ -74,10 +75,6 @@ def sent_answer(answer: object) -> object:
             return {"type": "deny", "reason": reason}
         case _:
             return answer
-
-
-def _words(reason: Any) -> str:
-    return reason if isinstance(reason, str) else msgspec.json.encode(reason).decode()
 
 
 def _ask(asked: Interrupt) -> object:

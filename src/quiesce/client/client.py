@@ -131,6 +131,11 @@ class Client:
         body = schemas.SteerRun(text)
         return (await self._ask(schemas.Accepted, "POST", f"/runs/{_quoted(id)}/steer", body)).accepted
 
+    async def pause_run(self, id: str, *, paused: bool = True) -> bool:
+        """Let a run wait before its next step, or go on with `paused=False`. Whether this changed anything."""
+        body = schemas.PauseRun(paused)
+        return (await self._ask(schemas.Accepted, "POST", f"/runs/{_quoted(id)}/pause", body)).accepted
+
     async def resume_run(
         self, id: str, answers: Mapping[str, Any], *, remember: Mapping[str, schemas.Remember] | None = None
     ) -> RunView:

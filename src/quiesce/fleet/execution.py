@@ -157,7 +157,7 @@ class Execution:
             case "prompt":
                 return agent.start(msgspec.json.decode(run.given, type=UserMessage), **options)
             case "answer":
-                return agent.start_answer(decoded_answers(msgspec.json.decode(run.given)), **options)
+                return agent.start_answer(decoded_answers(msgspec.json.decode(run.given, type=dict[str, Any])), **options)
             case "continue" if run.continued_from and await session.prepare_repeat(self._may_repeat):
                 return agent.start_answer({}, **options)
             case "continue":
@@ -306,7 +306,11 @@ class Execution:
                     call_id, reason = msgspec.json.decode(command.body, type=tuple[str, str])
                     return handle.cancel_tool(call_id, reason)
                 case "answer":
-                    return handle.take_answers(decoded_answers(msgspec.json.decode(command.body)))
+                    return handle.take_answers(decoded_answers(msgspec.json.decode(command.body, type=dict[str, Any])))
+                case "pause":
+                    return handle.cause is None and handle.pause()
+                case "unpause":
+                    return handle.resume()
         except (msgspec.MsgspecError, InterruptError) as error:
             _log.warning("run %s: a command (%s) is not valid: %s", self.run.id, command.kind, error)
             return False

@@ -25,7 +25,7 @@ OnWorkerLoss: TypeAlias = Literal["continue", "seal"]
 # What a run begins with: a prompt, the answers to an interrupt, or nothing, to go on with the last answer.
 GivenKind: TypeAlias = Literal["prompt", "answer", "continue"]
 
-CommandKind: TypeAlias = Literal["stop", "steer", "cancel_tool", "answer"]
+CommandKind: TypeAlias = Literal["stop", "steer", "cancel_tool", "answer", "pause", "unpause"]
 
 
 class RunRequest(Struct, frozen=True):

@@ -33,7 +33,12 @@ _DELIVERY_WAIT: Final = 5.0
 _MOST_LISTED: Final = 5000
 
 # What the audit calls the commands that it notes.
-_COMMANDS: Final[dict[str, schemas.AuditAction]] = {"cancel_tool": "stop_tool", "steer": "steer"}
+_COMMANDS: Final[dict[str, schemas.AuditAction]] = {
+    "cancel_tool": "stop_tool",
+    "steer": "steer",
+    "pause": "pause",
+    "unpause": "unpause",
+}
 
 list_agents = routes.list_agents
 list_approvals = routes.list_approvals
@@ -177,6 +182,14 @@ async def steer_run(request: ApiRequest) -> Response:
     if not answer.accepted:
         raise Problem(409, "too_late", "The run does not take the prompt.", todo="Start a run with this prompt.")
     return json_response(answer, 202)
+
+
+async def pause_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/pause`."""
+    kind = "pause" if request.body(schemas.PauseRun).paused else "unpause"
+    if not (await _run(request)).is_active:
+        raise Problem(409, "too_late", "The run has ended.")
+    return json_response(schemas.Accepted(await _command(request, kind, None)), 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:

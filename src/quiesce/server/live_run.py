@@ -134,6 +134,7 @@ class LiveRun:
             undoable=self._undoable,
             task=self._told.task,
             answers=tuple(self._told.answers),
+            paused=run is not None and run.paused,
         )
 
     @property

@@ -247,6 +247,10 @@ OPERATIONS: Final = (
         {202: ("Accepted", "The prompt was accepted.")}, body="SteerRun", refusals=(409,),
     ),
     Operation(
+        "post", "/runs/{id}/pause", "pause_run", "Let a run wait before its next step, or go on",
+        {202: ("Accepted", "Whether the run waits, or goes on, from now on.")}, body="PauseRun?", refusals=(409,),
+    ),
+    Operation(
         "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run",
         {201: _NEW_RUN[201], 200: ("RunAnswer", "The run that executes the turn already; it has taken the answers.")},
         body="ResumeRun", refusals=_BUSY,
@@ -334,7 +338,8 @@ def _describe(operation: Operation, longest_wait: float) -> _Json:
 
 # The operations that can follow a response with a run.
 _NEXT: Final = (
-    "show_run", "stream_events", "cancel_run", "steer_run", "resume_run", "undo_run", "continue_run", "delete_run",
+    "show_run", "stream_events", "cancel_run", "steer_run", "pause_run", "resume_run", "undo_run", "continue_run",
+    "delete_run",
 )  # fmt: skip
 
 

@@ -306,6 +306,10 @@ OPERATION_WORDS: Final = {
         "Answers at once; with `wait`, when the run is at rest. A later stop can only be more urgent.",
     ),
     "steer_run": ("runs", "Cuts the current work and goes on with the prompt, in the same run. Written text stays."),
+    "pause_run": (
+        "runs",
+        "The current model call or tools go on to their end; the run then waits, until `paused: false` or a stop.",
+    ),
     "resume_run": (
         "approvals",
         "Gives answers to interrupts of the run; the others wait on. Returns the run that goes on.",
@@ -331,6 +335,7 @@ EXAMPLES: Final[dict[str, object]] = {
     "CancelRun": {"reason": "wrong branch", "mode": "now"},
     "CancelTool": {"reason": "takes too long"},
     "SteerRun": {"text": "Only the docs, please."},
+    "PauseRun": {"paused": True},
     "ResumeRun": {"answers": [{"id": "int_1", "answer": {"type": "approve"}}]},
     "Nothing": {},
     "Accepted": {"accepted": True, "delivered": True},

@@ -158,6 +158,19 @@ async def steer_run(request: ApiRequest) -> Response:
     return json_response(schemas.Accepted(accepted=True), 202)
 
 
+async def pause_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/pause`: the run waits before its next step, or goes on."""
+    run, body = request.run.run, request.body(schemas.PauseRun)
+    if run is None or run.cause is not None:
+        raise Problem(409, "too_late", "The run has ended or is being stopped.")
+    changed = run.paused != body.paused
+    if changed:
+        _ = run.pause() if body.paused else run.resume()
+        request.note("pause" if body.paused else "unpause", request.run)
+        request.services.run_lists.run_changed(request.run)
+    return json_response(schemas.Accepted(changed), 202)
+
+
 async def resume_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/resume`: the answers to approvals and questions, for a new run or for the one that goes on."""
     given = request.body(schemas.ResumeRun).answers

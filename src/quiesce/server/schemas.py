@@ -64,6 +64,12 @@ class SteerRun(Struct, forbid_unknown_fields=True):
     text: Annotated[str, Meta(min_length=1)]
 
 
+class PauseRun(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs/{id}/pause`."""
+
+    paused: Annotated[bool, Meta(description="Whether the run waits before its next step; false lets it go on.")] = True
+
+
 class ArgumentPattern(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one argument of a call must be: exactly `equals`, or a text like `like`."""
 
@@ -165,6 +171,9 @@ class RunView(Struct, frozen=True):
         tuple[AnswerRecord, ...],
         Meta(description="Who has answered the approvals and questions that this run went on with, and how."),
     ] = ()
+    paused: Annotated[
+        bool, Meta(description="Whether the run waits, or will wait, before its next step. Not known in a fleet.")
+    ] = False
 
 
 class StandingApproval(Struct, frozen=True):
@@ -194,6 +203,8 @@ AuditAction: TypeAlias = Literal[
     "stop",
     "stop_tool",
     "steer",
+    "pause",
+    "unpause",
     "approve",
     "deny",
     "answer",

@@ -96,8 +96,18 @@ function approval(value) {
   return changed === null ? { type: "approve" } : { type: "approve", arguments: changed };
 }
 
-const LABELS = { limit: "How much more is allowed (empty: as much again)", approval: "Reason, if you deny it (the model gets it)", question: "Your answer" };
+// A tool that offers more than this is answered in the field.
+const MOST_OPTIONS = 20;
+const LABELS = { limit: "How much more is allowed (empty: as much again)", approval: "Reason, if you deny it (the model gets it)", question: "Your answer", choice: "Or another answer" };
 const TITLES = { limit: "Raise the limit?", approval: "Approve", question: "Question from" };
+
+/** What a tool asks: { text, options }. A reason with `options` is a choice. */
+function asked({ kind, reason }) {
+  if (reason === null || reason === undefined) return { text: "", options: [] };
+  if (kind === "limit") return { text: `${reason.message}.`, options: [] };
+  const isChoice = kind === "question" && Array.isArray(reason.options) && reason.options.length <= MOST_OPTIONS;
+  return isChoice ? { text: pretty(reason.question ?? ""), options: reason.options } : { text: pretty(reason), options: [] };
+}
 
 function headline(interrupt) {
   const name = h("code", {}, interrupt.tool_name);
@@ -118,7 +128,7 @@ function card(interrupt, choose) {
         const answer = given();
         complain("");
         for (const each of buttons) each.setAttribute("aria-pressed", String(each === made));
-        choose({ answer, ...(answer.type === "approve" ? remember?.value() : {}) });
+        choose({ answer, ...(answer?.type === "approve" ? remember?.value() : {}) });
       } catch (error) {
         if (!(error instanceof SyntaxError)) throw error;
         complain("The arguments are not a JSON object.");
@@ -129,12 +139,14 @@ function card(interrupt, choose) {
     return made;
   };
   const edited = editor(interrupt);
+  const { text, options } = asked(interrupt);
   const remember = kind === "approval" ? new Remember(interrupt) : null;
   const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off", dir: "auto" });
   const yes = {
     limit: () => press("Go on", "primary", () => (Number(field.value) > 0 ? Number(field.value) : { type: "approve" })),
     approval: () => press("Approve", "primary", () => approval(edited.value)),
   }[kind] ?? (() => press("Answer", "primary", () => field.value));
+  const choices = options.map((option) => press(pretty(option), "", () => option));
   const said = yes();
   const no = press(kind === "limit" ? "End the run" : "Deny", "", () => ({ type: "deny", reason: field.value }));
   field.addEventListener("keydown", (event) => {
@@ -145,16 +157,16 @@ function card(interrupt, choose) {
     else if (field.value.trim()) no.click();
   });
   const until = h("span", { class: "hint", role: "status" }, interrupt.expires_at ? `Answer until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}` : "");
-  const isSaid = interrupt.reason !== null && interrupt.reason !== undefined;
   const element = h(
     "article",
     { class: "card approval", "aria-label": kind === "limit" ? TITLES.limit : `${TITLES[kind] ?? TITLES.question} ${tool}${kind === "approval" ? "?" : ""}` },
     h("h2", {}, ...headline(interrupt)),
-    isSaid ? h("p", { class: "words", dir: "auto" }, kind === "limit" ? `${interrupt.reason.message}.` : pretty(interrupt.reason)) : "",
+    text ? h("p", { class: "words", dir: "auto" }, text) : "",
+    choices.length ? h("div", { class: "row", role: "group", "aria-label": "Options" }, ...choices) : "",
     interrupt.preview ? preview(interrupt) : "",
     edited.nodes,
     problem,
-    h("label", { for: `answer-${interrupt.id}` }, LABELS[kind] ?? LABELS.question),
+    h("label", { for: `answer-${interrupt.id}` }, choices.length ? LABELS.choice : LABELS[kind]),
     field,
     remember?.element,
     h("div", { class: "row" }, said, no, until),

@@ -1,7 +1,8 @@
 // The audit: who has started, stopped, answered, steered and deleted what, the newest first.
 
-import { getAudit } from "./api.js";
+import { client } from "./api.js";
 import { h, say, show } from "./dom.js";
+import { setTitle } from "./notifications.js";
 import { clock } from "./words.js";
 
 const PAGE = 100;
@@ -10,6 +11,8 @@ const DONE = {
   stop: "Stopped",
   stop_tool: "Stopped a tool",
   steer: "Steered",
+  pause: "Paused",
+  unpause: "Let go on",
   approve: "Approved",
   deny: "Denied",
   answer: "Answered",
@@ -26,7 +29,7 @@ const SERVER = { deadline: "the time limit", disconnect: "no reader", shutdown: 
 export function openPage(place, shell) {
   const page = new AuditPage(shell);
   place.append(page.element);
-  document.title = "Audit · Quiesce";
+  setTitle("Audit · Quiesce");
   page.live();
   return () => page.left.abort();
 }
@@ -61,7 +64,7 @@ class AuditPage {
     const asked = (this.asked = {});
     try {
       const query = { limit: PAGE, ...(before ? { before } : {}), ...(this.filter.value ? { action: this.filter.value } : {}) };
-      const page = await getAudit(query);
+      const page = await client.showAudit(query);
       if (this.asked !== asked || this.left.signal.aborted) return;
       if (!before) this.rows.replaceChildren();
       this.rows.append(...page.entries.map(row));

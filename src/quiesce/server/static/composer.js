@@ -5,11 +5,13 @@ import { h, say, show } from "./dom.js";
 
 // A press that was meant for Stop must not send the draft when the run ends at that moment.
 const SETTLE = 600;
+const BUSY = ["running", "patient", "stopping", "forcing"];
 
 export class Composer {
   /**
    * `place` names the draft, which survives a reload. `actions` has `send(text)`, and for a run `steer(text)`,
-   * `stop()` and `stopLater()`; `send` and `steer` resolve to whether the text was accepted; only then is it cleared.
+   * `queue(prompt)`,
+   * `stop()`, `stopLater()` and `pause()`; `send` and `steer` resolve to whether the text was accepted; only then is it cleared.
    */
   constructor(place, label, actions) {
     this.place = `quiesce.draft.${place}`;
@@ -22,6 +24,9 @@ export class Composer {
     this.send = h("button", { type: "submit", class: "primary", id: "send" }, "Send");
     this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event), keydown: heldDown } }, "Stop");
     this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
+    this.queue = h("button", { type: "button", id: "queue", hidden: true, title: "Send it when this run has finished (Ctrl+Enter)", on: { click: () => this.#submit(true) } }, "Queue");
+    this.pause = h("button", { type: "button", class: "quiet", id: "pause", hidden: true, on: { click: () => actions.pause() } }, "Pause");
+    this.canQueue = false;
     this.later = h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true, on: { click: () => actions.stopLater() } }, "Stop after this turn");
     this.options = actions.stopLater ? this.#stopOptions() : null;
     this.hint = h("p", { id: "composer-hint", class: "hint" });
@@ -46,8 +51,8 @@ export class Composer {
       this.extra,
       this.attached.list,
       this.attached.input,
-      h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.steer, this.send, this.stop)),
-      h("div", { class: "composer-foot" }, this.hint, this.attached.button, this.later, this.options),
+      h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.queue, this.steer, this.send, this.stop)),
+      h("div", { class: "composer-foot" }, this.hint, this.attached.button, this.pause, this.later, this.options),
     );
     this.setMode("idle");
     queueMicrotask(() => this.#grow());
@@ -63,12 +68,13 @@ export class Composer {
     const hadFocus = [this.stop, this.send, this.steer].includes(document.activeElement);
     this.mode = mode;
     this.element.dataset.mode = mode;
-    const busy = !["idle", "starting", "loading"].includes(mode);
+    const busy = BUSY.includes(mode);
     show(this.stop, busy);
     show(this.send, !busy);
     this.send.disabled = mode === "starting" || mode === "loading";
     this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
     show(this.attached.button, !busy);
+    show(this.pause, mode === "running" && Boolean(this.actions.pause));
     show(this.later, mode === "running" && Boolean(this.actions.stopLater));
     if (this.options) show(this.options, busy && mode !== "forcing");
     say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
@@ -76,6 +82,12 @@ export class Composer {
     this.#edited();
     if (hadFocus && document.activeElement === document.body) (busy ? this.stop : this.text).focus();
     if (hadFocus && document.activeElement?.hidden) (busy ? this.stop : this.text).focus();
+  }
+
+  /** Whether the run waits, or will wait, before its next step. */
+  setPaused(paused) {
+    say(this.pause, paused ? "Go on" : "Pause");
+    this.pause.title = paused ? "Let the run go on with its next step" : "Wait before the next step; what runs goes on to its end";
   }
 
   setLabel(label) {
@@ -116,6 +128,7 @@ export class Composer {
     remember(this.place, this.draft);
     const steerable = this.mode === "running" && Boolean(this.actions.steer) && this.draft.trim() !== "";
     show(this.steer, steerable);
+    show(this.queue, BUSY.includes(this.mode) && this.canQueue && this.draft.trim() !== "");
     this.#grow();
   }
 
@@ -127,7 +140,7 @@ export class Composer {
   #key(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    this.#submit();
+    this.#submit(event.ctrlKey || event.metaKey);
   }
 
   #submitted(event) {
@@ -136,14 +149,16 @@ export class Composer {
     this.#submit();
   }
 
-  async #submit() {
+  /** Send the draft: as a prompt, to steer the run, or with `isQueued` for the end of the run. */
+  async #submit(isQueued = false) {
     const text = this.draft;
-    const action = this.mode === "idle" ? this.actions.send : this.mode === "running" ? this.actions.steer : null;
+    const queues = isQueued && this.canQueue && BUSY.includes(this.mode);
+    const action = queues ? this.actions.queue : this.mode === "idle" ? this.actions.send : this.mode === "running" ? this.actions.steer : null;
     if (!text.trim() || !action || this.sending) return;
     this.complain("");
     this.sending = true; // until there is an answer: a second Enter is not a second prompt
     try {
-      const isPrompt = this.mode === "idle"; // a steer is text; what is attached waits for the next prompt
+      const isPrompt = queues || this.mode === "idle"; // a steer is text; what is attached waits for the next prompt
       if ((await action(isPrompt ? this.attached.with(text) : text)) && this.draft === text) {
         this.text.value = "";
         if (isPrompt) this.attached.clear();
@@ -195,7 +210,7 @@ const HINTS = {
   loading: "Esc stops the run, if it is still running.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
-  running: "Esc stops. Enter steers: the run goes on with your prompt instead.",
+  running: "Esc stops. Enter steers: the run goes on with your prompt instead. Ctrl+Enter queues it for the end.",
   patient: "It stops after this turn. Esc stops it now.",
   stopping: "Esc again forces the stop: tools get no more time.",
   forcing: "The stop is being forced.",

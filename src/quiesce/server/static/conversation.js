@@ -1,7 +1,7 @@
 // The conversation on the page. Each entry is drawn once and brought up to date in place, so that a reader's selection,
 // focus and scroll stay where they are while the answer grows.
 
-import { cancelTool } from "./api.js";
+import { client } from "./api.js";
 import { copyButton, h, say, show } from "./dom.js";
 import { Markdown } from "./markdown.js";
 import { isPicture, pictures } from "./pictures.js";
@@ -39,7 +39,7 @@ export class Conversation {
   /** Stop one tool; resolves to whether the request was taken. */
   async stopTool(tool) {
     try {
-      await cancelTool(this.runId, tool.id);
+      await client.cancelTool(this.runId, tool.id, { reason: "stopped in the console" });
       return true;
     } catch (error) {
       this.onProblem(error);

@@ -1,13 +1,13 @@
 // A conversation as a file: markdown to read, or JSON as the server has it.
 
-import { getRun, getSession } from "./api.js";
+import { client } from "./api.js";
 import { h, pretty } from "./dom.js";
 import { textOf } from "./story.js";
 import { answeredWords } from "./words.js";
 
 /** Save the conversation of a run, or of its session, as "markdown" or "json". */
 export async function exportAs(kind, run) {
-  const whole = run.session ? await getSession(run.session) : await getRun(run.id);
+  const whole = run.session ? await client.showSession(run.session) : await client.showRun(run.id);
   const name = `${run.session ?? run.id}.${kind === "json" ? "json" : "md"}`;
   save(name, kind === "json" ? JSON.stringify(whole, null, 2) : markdownOf(whole), kind === "json" ? "application/json" : "text/markdown");
 }

@@ -1,6 +1,6 @@
 // The list of runs, live, for everything on the page that shows it: one connection for the tab.
 
-import { followRuns } from "./follow.js";
+import { followRuns, Line } from "./follow.js";
 
 // The list has so many runs, the newest; `GET /runs` has the others.
 const FULL = 200;
@@ -13,6 +13,9 @@ export class Feed {
     this.isLoaded = false;
     this.listeners = new Set();
     this.isAlone = true; // no other stream is open in this tab
+    this.isKept = false; // the list is read while nobody looks, to tell of questions
+    // A browser has six connections to a server. A window without the focus keeps one, for what it mainly shows.
+    this.line = new Line(() => !this.isKept && (document.hidden || (!this.isAlone && !document.hasFocus())));
   }
 
   /** All runs that are known here. */
@@ -38,10 +41,14 @@ export class Feed {
 
   /** Read the list for as long as the page is open. `onLine` as for `follow`. */
   async read(onLine) {
-    const signal = new AbortController().signal;
-    // A browser has six connections to a server. A window without the focus keeps one, for what it mainly shows.
-    const away = () => document.hidden || (!this.isAlone && !document.hasFocus());
-    await followRuns({ signal, away, onLine, onChange: (change) => this.#changed(change) });
+    const { signal } = new AbortController();
+    await followRuns({ signal, line: this.line, onLine, onChange: (change) => this.#changed(change) });
+  }
+
+  /** Read the list also while nobody looks, or no longer. */
+  stay(isKept) {
+    this.isKept = isKept;
+    this.line.look();
   }
 
   /** Call `listener(id)` after each change, with the run that changed if it is one, until `signal` fires. */

@@ -1,21 +1,22 @@
 // The workers and queues of a fleet, the freezes that hold, and the caps that this key's runs count for.
 
-import { getFleet } from "./api.js";
+import { client } from "./api.js";
 import { h, say } from "./dom.js";
+import { setTitle } from "./notifications.js";
 import { ago, clock, count, duration, money } from "./words.js";
 
 const EVERY = 5000;
 const STATES = { up: ["up", "good"], full: ["full", "live"], draining: ["shutting down", "warn"], lost: ["lost; its runs are taken over", "bad"] };
 
 export function openPage(place) {
-  document.title = "Fleet · Quiesce";
+  setTitle("Fleet · Quiesce");
   const status = h("p", { class: "meta", role: "status" }, "Loading");
   const body = h("div");
   place.append(h("div", { class: "page" }, h("h1", {}, "Fleet"), status, body));
   let isLeft = false;
   const load = async () => {
     try {
-      const fleet = await getFleet();
+      const fleet = await client.showFleet();
       if (isLeft) return;
       const up = fleet.workers.filter((worker) => worker.state === "up").length;
       say(status, `${up} of ${fleet.workers.length} ${fleet.workers.length === 1 ? "worker" : "workers"} up`);

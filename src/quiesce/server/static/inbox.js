@@ -1,8 +1,9 @@
 // Everything that waits for a person, of all sessions, the oldest first.
 
-import { ApiError, clockSkew, listApprovals, resumeRun, takeBack } from "./api.js";
+import { client, clockSkew, ServerProblem } from "./api.js";
 import { approvals } from "./approvals.js";
 import { h, say, show } from "./dom.js";
+import { setTitle } from "./notifications.js";
 import { sessionsOf } from "./sidebar.js";
 import { ago, byKey, clock } from "./words.js";
 
@@ -10,7 +11,7 @@ export function openPage(place, shell) {
   const page = new InboxPage(shell);
   place.append(page.element);
   page.live();
-  document.title = "Inbox · Quiesce";
+  setTitle("Inbox · Quiesce");
   return () => page.left.abort();
 }
 
@@ -22,7 +23,7 @@ class InboxPage {
     this.count = h("p", { class: "meta", role: "status" }, "Loading");
     this.list = h("div", { class: "inbox" });
     this.standing = new Standing((text) => shell.announce(text));
-    this.element = h("div", { class: "page" }, h("h1", {}, "Inbox"), this.count, this.list, this.standing.element);
+    this.element = h("div", { class: "page" }, h("h1", {}, "Inbox"), this.count, shell.notifier.control(), this.list, this.standing.element);
   }
 
   live() {
@@ -57,12 +58,12 @@ class InboxPage {
     const answer = async (answers) => {
       show(problem, false);
       try {
-        await resumeRun(run.id, answers);
+        await client.resumeRun(run.id, { answers });
         this.shell.announce("The answer is sent.");
         this.standing.load();
         return true;
       } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
+        if (!(error instanceof ServerProblem)) throw error;
         say(problem, error.text);
         show(problem, true);
         return false;
@@ -86,7 +87,7 @@ class Standing {
 
   async load() {
     try {
-      const { approvals } = await listApprovals();
+      const { approvals } = await client.listApprovals();
       this.list.replaceChildren(...approvals.map((approval) => this.#row(approval)));
       say(this.empty, approvals.length ? "These calls run without a question. A changed tool is asked about again." : "Nothing. Each call that needs an approval is asked about.");
     } catch (error) {
@@ -105,10 +106,10 @@ class Standing {
   async #takeBack(approval, button) {
     button.disabled = true;
     try {
-      await takeBack(approval.id);
+      await client.deleteApproval(approval.id);
       this.announce(`${approval.tool} is asked about again.`);
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+      if (!(error instanceof ServerProblem)) throw error;
       if (error.status !== 404) this.announce(error.text); // it was taken back elsewhere, or has ended
     }
     await this.load();

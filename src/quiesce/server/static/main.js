@@ -1,8 +1,9 @@
 // The frame of the console: the current page, the connection status, and the dialog for the API key.
 
-import { getHealth, onKeyNeeded, useKey } from "./api.js";
+import { client, onKeyNeeded, useKey } from "./api.js";
 import { h, say, show } from "./dom.js";
 import { Feed } from "./feed.js";
+import { Notifier } from "./notifications.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
 import { Sidebar } from "./sidebar.js";
@@ -138,6 +139,7 @@ document.getElementById("sidebar").addEventListener("click", (event) => event.ta
 
 // --- What waits for a person -----------------------------------------------------------------------------------------
 
+shell.notifier = new Notifier(feed, (hash) => shell.go(hash));
 const badge = document.getElementById("inbox-count");
 
 feed.listen(() => {
@@ -150,7 +152,7 @@ feed.listen(() => {
 addEventListener("hashchange", route);
 route();
 readFeed();
-getHealth().then(({ fleet }) => show(document.querySelector('[data-nav="fleet"]'), fleet)).catch(() => {}); // without a fleet, there is no page
+client.health().then(({ fleet }) => show(document.querySelector('[data-nav="fleet"]'), fleet)).catch(() => {}); // without a fleet, there is no page
 
 async function readFeed() {
   try {

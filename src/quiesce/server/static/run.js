@@ -1,11 +1,13 @@
 // A run's page: the conversation as it streams, the picture, the stop, and the receipt.
 
-import { ApiError, cancelRun, clockSkew, continueRun, getRun, getSession, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
+import { client, clockSkew, insist, ServerProblem } from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, Line } from "./follow.js";
+import { setTitle } from "./notifications.js";
 import { Overview } from "./overview.js";
+import { PromptQueue } from "./queue.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { segment, segmentOf, split } from "./segments.js";
 import { hasEnded, modeOf, stateWords } from "./state.js";
@@ -14,10 +16,15 @@ import { askedAtFirst, before, Story, textOf, wordsOf } from "./story.js";
 import { count } from "./words.js";
 
 const TICK = 250;
+// A run that ends so has done what it was asked: the next queued prompt is sent.
+const FINISHED = ["end_turn", "stop_sequence"];
 
-/** Show run `id` in `place`, below the `segments` of its session that are already drawn. Returns a function that leaves the page. */
-export function runPage(place, id, shell, { stopAtOnce = false, segments = null } = {}) {
-  const page = new RunPage(id, shell);
+/**
+ * Show run `id` in `place`, below the `segments` of its session that are already drawn; `isNew` if this tab has just started
+ * it. Returns a function that leaves the page.
+ */
+export function runPage(place, id, shell, { stopAtOnce = false, segments = null, isNew = false } = {}) {
+  const page = new RunPage(id, shell, isNew);
   place.append(page.element);
   if (segments) page.goOnBelow(segments);
   page.live();
@@ -26,8 +33,9 @@ export function runPage(place, id, shell, { stopAtOnce = false, segments = null 
 }
 
 class RunPage {
-  constructor(id, shell) {
+  constructor(id, shell, isNew) {
     this.id = id;
+    this.isNew = isNew;
     this.shell = shell;
     this.left = new AbortController();
     this.story = new Story();
@@ -35,8 +43,9 @@ class RunPage {
     this.snapshot = [];
     this.stopping = null; // { mode, since, delivered } once Stop was pressed here
     this.drawing = 0;
+    this.pausing = false; // whether the run waits, or will wait, before its next step
     this.going = false; // to another run
-    this.line = new Line();
+    this.line = new Line(() => document.hidden && this.run?.on_disconnect !== "cancel"); // such a run would be stopped without a reader
     this.#build();
   }
 
@@ -61,7 +70,10 @@ class RunPage {
       steer: (text) => this.#steer(text),
       stop: (mode, reason) => this.stop(mode, reason),
       stopLater: () => this.stop("after_turn"),
+      queue: (prompt) => this.queue.add(prompt),
+      pause: () => this.#pause(),
     });
+    this.queue = new PromptQueue((prompt) => this.#start(prompt));
     this.composer.setMode("loading");
     this.composer.element.append(this.jump);
     this.failure = h("p", { class: "problem", role: "alert", hidden: true });
@@ -77,6 +89,7 @@ class RunPage {
       this.questions,
       this.receipt,
       this.later,
+      this.queue.element,
       this.composer.element,
       this.end,
     );
@@ -103,14 +116,16 @@ class RunPage {
     this.watching.observe(this.end);
     try {
       await this.#look();
+      const isWatched = this.isNew || !this.over; // a run that had ended before anybody looked sends nothing
       if (this.wantedStop) this.stop("now"); // a run that is over is left alone
       await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
+      if (isWatched && FINISHED.includes(this.run.stop_reason)) this.queue.sendNext();
       await this.#watchTheRest();
     } catch (error) {
       if (this.left.signal.aborted) return;
-      if (!(error instanceof ApiError)) throw error;
+      if (!(error instanceof ServerProblem)) throw error;
       this.#notHere(error);
     } finally {
       clearInterval(this.ticker);
@@ -146,13 +161,12 @@ class RunPage {
       await follow(this.id, {
         signal: this.left.signal,
         line: this.line,
-        stay: () => this.run?.on_disconnect === "cancel", // without a reader it would be stopped
         onEvent: (event, at) => this.#happened(event, at),
         onLine: (problem) => this.#line(problem),
       });
     } catch (error) {
       // The events of an ended run may have been dropped; its conversation and receipt are still there.
-      if (!(error instanceof ApiError) || !this.over) throw error;
+      if (!(error instanceof ServerProblem) || !this.over) throw error;
     }
   }
 
@@ -168,20 +182,23 @@ class RunPage {
 
   /** Ask the server for the run as a whole. */
   async #look() {
-    const detail = await insist(() => getRun(this.id), {
+    const detail = await insist(() => client.showRun(this.id), {
       signal: this.left.signal,
-      onRetry: () => this.#line(new ApiError(0, "", "", "")),
+      onRetry: () => this.#line(new ServerProblem(0, "", "", "")),
     });
     this.shell.connection(null);
     this.run = detail.run;
     this.snapshot = detail.messages;
     this.lastReceipt = detail.receipt;
+    this.pausing = detail.run.paused;
+    if (detail.run.session) this.queue.open(detail.run.session);
     this.#ask();
     this.#drawAll();
   }
 
   #happened(event, at) {
     this.story.apply(event, at);
+    if (event.type === "run_paused" || event.type === "run_resumed") this.pausing = this.story.paused;
     if (event.type === "message_added" && this.story.messages.length === 1) this.#tellEarlier();
     if (event.type === "interrupt_raised" && !this.over) this.#lookAgain();
     if (event.type === "stop_requested" || event.type === "run_ended") this.#drawAll();
@@ -213,6 +230,9 @@ class RunPage {
     this.composer.setMode(mode);
     this.element.dataset.mode = mode;
     this.composer.setLabel(this.#label(mode));
+    this.composer.setPaused(this.pausing);
+    this.composer.canQueue = Boolean(this.run.session);
+    this.queue.wait(!this.over);
     this.wasWatching = atBottom;
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
   }
@@ -242,7 +262,7 @@ class RunPage {
     const first = this.run.session && this.snapshot[0]?.type === "user" ? wordsOf(this.snapshot[0].content) : "";
     const title = first || this.run.prompt || this.story.prompt || "Run";
     say(this.title, title.length > 120 ? `${title.slice(0, 119)}…` : title);
-    document.title = `${title.slice(0, 60)} · Quiesce`;
+    setTitle(`${title.slice(0, 60)} · Quiesce`);
     const parts = [this.run.agent, this.story.model, this.run.session ? `session ${this.run.session}` : "", `run ${this.id}`];
     say(this.meta, parts.filter(Boolean).join(" · "));
   }
@@ -256,7 +276,7 @@ class RunPage {
 
   #stateLine() {
     if (!this.run) return;
-    const [word, tone, since] = stateWords({ run: this.run, story: this.story, stopping: this.stopping, mode: this.#mode(), now: this.#now() });
+    const [word, tone, since] = stateWords({ run: this.run, story: this.story, stopping: this.stopping, pausing: this.pausing, mode: this.#mode(), now: this.#now() });
     this.pill.dataset.tone = tone;
     say(this.state, word);
     say(this.since, since);
@@ -347,7 +367,7 @@ class RunPage {
 
   async #sessionRuns() {
     try {
-      return (await getSession(this.run.session)).runs;
+      return (await client.showSession(this.run.session)).runs;
     } catch {
       return []; // the messages are shown without receipts
     }
@@ -386,7 +406,7 @@ class RunPage {
     const next = mode ?? (this.#mode() === "stopping" ? "kill" : "now");
     const mine = { mode: next, since: this.stopping?.since ?? performance.now(), delivered: false, troubled: false };
     this.stopping = mine;
-    const sent = insist(() => cancelRun(this.id, next, reason || "Stop was pressed in the console"), {
+    const sent = insist(() => client.cancelRun(this.id, { mode: next, reason: reason || "Stop was pressed in the console" }), {
       signal: this.left.signal,
       onRetry: () => {
         mine.troubled = true;
@@ -414,16 +434,30 @@ class RunPage {
 
   async #steer(text) {
     try {
-      await steerRun(this.id, text);
+      await client.steerRun(this.id, { text });
       return true;
     } catch (error) {
       return this.#complain(error);
     }
   }
 
+  /** Let the run wait before its next step, or go on. It is said at once, and taken back when the request fails. */
+  async #pause() {
+    const wanted = !this.pausing;
+    this.pausing = wanted;
+    this.#draw();
+    try {
+      await client.pauseRun(this.id, { paused: wanted });
+    } catch (error) {
+      this.pausing = !wanted;
+      this.#draw();
+      this.#complain(error);
+    }
+  }
+
   #actions(receipt) {
     return nextSteps(this.run, receipt, {
-      continue: () => this.#go(() => continueRun(this.id)),
+      continue: () => this.#go(() => client.continueRun(this.id)),
       steer: () => this.composer.focus("What should it do instead?"),
       retry: () => this.#retry(),
       undo: () => this.#undo(),
@@ -434,24 +468,24 @@ class RunPage {
   #start(prompt) {
     const wanted = { prompt, agent: this.run.agent };
     if (this.run.session) wanted.session = this.run.session;
-    return this.#go(() => startRun(wanted, crypto.randomUUID?.() ?? String(Math.random())));
+    return this.#go(() => client.startRun(wanted, { idempotencyKey: crypto.randomUUID?.() ?? String(Math.random()) }));
   }
 
   /** Send the same prompt again, from the conversation: the run's view has only its first characters. */
   #retry() {
     const first = askedAtFirst(this.run, this.story, this.snapshot);
-    if (!first) return this.#complain(new ApiError(410, "forgotten", "The prompt is no longer known.", "Write it again."));
+    if (!first) return this.#complain(new ServerProblem(410, "forgotten", "The prompt is no longer known.", "Write it again."));
     const plain = first.content.every((part) => part.type === "text");
     return this.#start(plain ? textOf(first.content) : first.content);
   }
 
   #answer(answers) {
-    return this.#go(() => resumeRun(this.id, answers));
+    return this.#go(() => client.resumeRun(this.id, { answers }));
   }
 
   async #dismiss() {
     try {
-      await cancelRun(this.id, "now", "The question was withdrawn in the console");
+      await client.cancelRun(this.id, { reason: "The question was withdrawn in the console" });
       await this.#look();
       this.#settled();
       this.shell.announce("The question was withdrawn.");
@@ -463,7 +497,7 @@ class RunPage {
 
   async #undo() {
     try {
-      const { receipt } = await undoRun(this.id);
+      const { receipt } = await client.undoRun(this.id);
       await this.#look();
       this.#settled();
       const all = receipt.undo ?? [];
@@ -488,7 +522,7 @@ class RunPage {
         return true;
       }
       const isSame = run.session && run.session === this.run.session;
-      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, isSame ? { segments: this.#asSegments() } : {});
+      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, { isNew: true, segments: isSame ? this.#asSegments() : null });
       return true;
     } catch (error) {
       return this.#complain(error);
@@ -505,7 +539,7 @@ class RunPage {
   }
 
   #complain(error) {
-    if (!(error instanceof ApiError)) {
+    if (!(error instanceof ServerProblem)) {
       if (error?.name === "AbortError") return false;
       throw error;
     }

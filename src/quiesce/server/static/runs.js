@@ -1,8 +1,9 @@
 // The list of runs, the newest first, with their status, and the composer for a new run.
 
-import { ApiError, listAgents, startRun } from "./api.js";
+import { client, ServerProblem } from "./api.js";
 import { Composer } from "./composer.js";
 import { h, say, show } from "./dom.js";
+import { setTitle } from "./notifications.js";
 import { ago, cost, duration, stateOf, tokens } from "./words.js";
 
 // How often "just now" becomes "10 s ago".
@@ -30,7 +31,7 @@ class RunsPage {
     this.empty = h("p", { class: "empty", hidden: true }, "No runs yet. Write a prompt above to start one.");
     this.count = h("p", { class: "meta", role: "status" });
     this.element = h("div", { class: "page" }, h("h1", { class: "visually-hidden" }, "Runs"), this.composer.element, h("div", { class: "list-head" }, h("h2", {}, "Runs"), this.count), this.empty, this.list);
-    document.title = "Runs · Quiesce";
+    setTitle("Runs · Quiesce");
   }
 
   live() {
@@ -47,7 +48,7 @@ class RunsPage {
 
   async #agents() {
     try {
-      const { agents } = await listAgents();
+      const { agents } = await client.listAgents();
       this.agent.append(...agents.map((agent) => h("option", { value: agent.name }, `${agent.name} (${agent.model})`)));
       show(this.agent, agents.length > 1);
     } catch {
@@ -90,11 +91,11 @@ class RunsPage {
     try {
       const wanted = { prompt, session: `console-${random()}` };
       if (this.agent.value) wanted.agent = this.agent.value;
-      const { run } = await startRun(wanted, random());
-      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, { stopAtOnce });
+      const { run } = await client.startRun(wanted, { idempotencyKey: random() });
+      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, { stopAtOnce, isNew: true });
       return true;
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+      if (!(error instanceof ServerProblem)) throw error;
       this.composer.complain(error.text);
       return false;
     } finally {

@@ -1,6 +1,6 @@
 // The earlier prompts of a session, each with what followed from it and a receipt in one line that opens.
 
-import { getRun } from "./api.js";
+import { client } from "./api.js";
 import { retold } from "./conversation.js";
 import { h } from "./dom.js";
 import { receiptCard } from "./receipt.js";
@@ -64,7 +64,7 @@ function brief(run) {
 async function open(run, body) {
   body.append(h("p", { class: "hint" }, "Loading"));
   try {
-    const detail = await getRun(run.id);
+    const detail = await client.showRun(run.id);
     const link = h("a", { href: `#/runs/${encodeURIComponent(run.id)}` }, "Show this run alone");
     body.replaceChildren(detail.receipt ? receiptCard(detail.receipt, detail.run.error, [], false, "") : "The run left no receipt.", link);
   } catch (error) {

@@ -1,6 +1,6 @@
 // The sessions beside every page: the first prompt, the state, the age, the cost, and whether a person is waited for.
 
-import { listRuns } from "./api.js";
+import { client } from "./api.js";
 import { h, say, show } from "./dom.js";
 import { ago, sumCost, stateOf } from "./words.js";
 
@@ -81,7 +81,7 @@ export class Sidebar {
     const query = { limit: PAGE, ...(isFirst ? { until: oldest } : { before: this.next }), ...(words.length ? { search: words.join(" ") } : {}), ...(agent ? { agent } : {}), ...(since ? { since } : {}) };
     this.more.disabled = true;
     try {
-      const page = await listRuns(query);
+      const page = await client.listRuns(query);
       this.next = page.next;
       this.isExhausted = page.next === null;
       this.feed.add(page.runs);

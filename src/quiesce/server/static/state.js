@@ -27,16 +27,18 @@ function hardestStop({ run, story, stopping }) {
 
 /**
  * [text, colour, time] of a run: `run` is the server's last view of it, `story` its events,
- * `stopping` if Stop was pressed here, `mode` of the composer, `now` by the server's clock.
+ * `stopping` if Stop was pressed here, `pausing` if it is to wait, `mode` of the composer, `now` by the server's clock.
  */
-export function stateWords({ run, story, stopping, mode, now }) {
+export function stateWords({ run, story, stopping, pausing, mode, now }) {
   if (story.end && run.state === "ended" && !run.interrupts.length && story.end.stop_reason === "interrupt") return [...stateOf(run), ""];
   if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
   if (story.end) return [...ending(story.end.stop_reason), tookWords(run, story)];
   if (hasEnded(run)) return [...stateOf(run), ""];
   if (mode !== "running" || story.stop) return stoppingWords({ story, stopping, mode, now });
   if (run.state === "queued" && story.startedAt === null) return ["Queued", "idle", ""];
-  return [story.doing, "live", story.startedAt === null ? "" : seconds(now - story.startedAt)];
+  if (story.paused) return ["Paused", "idle", ""];
+  const doing = pausing ? `${story.doing}, then it pauses` : story.doing;
+  return [doing, "live", story.startedAt === null ? "" : seconds(now - story.startedAt)];
 }
 
 function tookWords(run, story) {

@@ -1,7 +1,8 @@
 // The usage by day, model, agent and session, with its uncertainty.
 
-import { ApiError, getUsage, insist } from "./api.js";
+import { client, insist, ServerProblem } from "./api.js";
 import { h, s, say, show } from "./dom.js";
+import { setTitle } from "./notifications.js";
 import { figure } from "./receipt.js";
 import { ago, cost, count, money, tokens } from "./words.js";
 
@@ -13,7 +14,7 @@ const HEAD = 18;
 const RANGES = { all: "All days", "1d": "Today", "7d": "Last 7 days", "30d": "Last 30 days" };
 
 export function openPage(place, shell) {
-  document.title = "Usage · Quiesce";
+  setTitle("Usage · Quiesce");
   const page = new UsagePage(shell);
   place.append(page.element);
   page.load();
@@ -41,12 +42,12 @@ class UsagePage {
     const query = { ...days, ...(this.agent.value ? { agent: this.agent.value } : {}) };
     try {
       const onRetry = () => this.shell.connection("Connection lost. Trying again…");
-      const report = await insist(() => getUsage(query), { signal: this.left.signal, onRetry });
+      const report = await insist(() => client.showUsage(query), { signal: this.left.signal, onRetry });
       if (this.asked !== asked || this.left.signal.aborted) return;
       this.shell.connection(null);
       this.#show(report);
     } catch (error) {
-      if (!this.left.signal.aborted) say(this.status, error instanceof ApiError ? error.text : String(error));
+      if (!this.left.signal.aborted) say(this.status, error instanceof ServerProblem ? error.text : String(error));
     }
   }
 
