@@ -29,7 +29,7 @@ from ..run.options import RunOptions
 from ..sessions import SessionStore
 from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table
-from .answers import decoded_answers
+from .answers import read_answers
 from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
 from .guarded_session import GuardedSession
@@ -157,7 +157,7 @@ class Execution:
             case "prompt":
                 return agent.start(msgspec.json.decode(run.given, type=UserMessage), **options)
             case "answer":
-                return agent.start_answer(decoded_answers(msgspec.json.decode(run.given, type=dict[str, Any])), **options)
+                return agent.start_answer(read_answers(run.given), **options)
             case "continue" if run.continued_from and await session.prepare_repeat(self._may_repeat):
                 return agent.start_answer({}, **options)
             case "continue":
@@ -306,7 +306,7 @@ class Execution:
                     call_id, reason = msgspec.json.decode(command.body, type=tuple[str, str])
                     return handle.cancel_tool(call_id, reason)
                 case "answer":
-                    return handle.take_answers(decoded_answers(msgspec.json.decode(command.body, type=dict[str, Any])))
+                    return handle.take_answers(read_answers(command.body))
                 case "pause":
                     return handle.cause is None and handle.pause()
                 case "unpause":
