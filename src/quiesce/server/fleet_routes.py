@@ -189,7 +189,7 @@ async def pause_run(request: ApiRequest) -> Response:
     kind = "pause" if request.body(schemas.PauseRun).paused else "unpause"
     if not (await _run(request)).is_active:
         raise Problem(409, "too_late", "The run has ended.")
-    return json_response(schemas.Accepted(await _command(request, kind, None)), 202)
+    return json_response(await _command(request, kind, None), 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:
