@@ -6,9 +6,35 @@ python tools/error_page.py > docs/errors.md
 from __future__ import annotations
 
 import inspect
+from typing import Final
 
 from quiesce import errors
 from quiesce.errors import ModelError, QuiesceError
+
+# What to do about errors whose own advice depends on the case, or that are only the root of others.
+ADVICE: Final[dict[type[QuiesceError], str]] = {
+    QuiesceError: "Read `error.todo`; catch a kind below for what you can handle.",
+    errors.ConfigurationError: "Correct the parameter that the message names.",
+    errors.UnknownMode: "Use `after_turn`, `after_tools`, `now` or `kill`.",
+    errors.DuplicateTool: "Rename one: `@tool(name=...)`, or `MCPServer(prefix=...)` for all of a server's.",
+    errors.InvalidTool: "Give each parameter a type that has a JSON schema; the message names the parameter.",
+    errors.InvalidPrompt: "Pass a text, a `UserMessage`, or a list of content parts.",
+    errors.InvalidConversation: "Change the messages that the error names, or begin a new conversation.",
+    errors.UnknownModel: "Write `provider:model`, or pass a model object: [providers](providers.md).",
+    errors.MissingExtra: "Run the `pip install` that the message gives.",
+    errors.ScriptError: "Add steps, or `then=`: [the scripted model](writing-a-model.md#the-scripted-model).",
+    errors.InterruptError: "Look at `agent.interrupts` for what is asked: [asking a person](interrupts.md).",
+    errors.UnknownInterrupt: "Use an id from `agent.interrupts`, with the `session=` of the run that asked.",
+    errors.InvalidAnswer: "Answer in the form that the interrupt asks for; it stays pending.",
+    errors.Cancelled: "Let it pass, or clean up and raise it again.",
+    errors.RunError: "Read `error.result` for what was kept, and its `__cause__` for the reason; then prompt again.",
+    ModelError: "The kinds below say what to do. The conversation is kept: prompt again.",
+    errors.GuardrailTripped: "Nothing, where you raise it; `result.receipt.cause` has the reason.",
+    errors.StoreError: "The kinds below say what to do: [when the store fails](sessions.md#when-the-store-fails).",
+    errors.ToolError: "Nothing: the model reads it, and the run goes on.",
+    errors.UndoConflict: "Nothing, where you raise it; the receipt names what was left as it is.",
+    errors.ServerProblem: "Check the address, the key, and that `quiesce serve` runs; the message says more.",
+}
 
 HEAD = """\
 # Errors
@@ -65,7 +91,7 @@ def _row(kind: type[QuiesceError]) -> str:
     meaning = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     retried = ("yes" if kind.retryable else "no") if issubclass(kind, ModelError) else ""
-    return f"| `{kind.__name__}` | {meaning} | {kind.todo} | {bases} | {retried} |"
+    return f"| `{kind.__name__}` | {meaning} | {kind.todo or ADVICE[kind]} | {bases} | {retried} |"
 
 
 if __name__ == "__main__":

@@ -75,6 +75,14 @@ def test_every_example_runs(example: Path) -> None:
     assert run(name_of(example)).strip()
 
 
+def test_every_example_is_linked_from_a_page_of_the_manual() -> None:
+    pages = [page for page in PAGES if page.parent == ROOT / "docs"]
+    targets = [page.parent / link.partition("#")[0] for page in pages for link in links(page.read_text())]
+    linked = {target.resolve() for target in targets}
+    programs = [*EXAMPLES, *(each.parent for each in ROOT.glob("examples/*/*") if each.suffix in {".py", ".md"})]
+    assert {name_of(each) for each in programs if not any(link.is_relative_to(each) for link in linked)} == set()
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     seen: set[Path] = set()
     waiting = [ROOT / "README.md"]

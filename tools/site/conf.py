@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, get_origin
 
 sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import as_rst
@@ -45,6 +45,19 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
     lines[:] = as_rst(lines)
 
 
+def public_bases(app: Any, name: str, obj: Any, options: Any, bases: list[Any]) -> None:  # noqa: ARG001
+    """A base class that is not public is left out; what it is made from stands in its place."""
+    while private := next((base for base in bases if _is_private(base)), None):
+        place = bases.index(private)
+        bases[place : place + 1] = [base for base in private.__bases__ if base is not object]
+    bases[:] = [base for base in bases if get_origin(base) is not Generic and base is not Generic] or [object]
+
+
+def _is_private(base: Any) -> bool:
+    return isinstance(base, type) and base.__name__.startswith("_")
+
+
 def setup(app: Any) -> None:
-    """Connect the docstrings."""
+    """Connect the docstrings and the bases."""
     app.connect("autodoc-process-docstring", plain_docstring)
+    app.connect("autodoc-process-bases", public_bases)
