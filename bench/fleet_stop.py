@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,70 +53,98 @@ class Bench:
         )
 
 
-def shown(what: str, seconds: list[float], bare: float | None = None) -> None:
+def percentiles(seconds: list[float]) -> tuple[float, float]:
+    """The median and the p99, in milliseconds."""
     ordered = sorted(seconds)
     p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    median = statistics.median(ordered)
-    ratio = "" if bare is None else f"   {median / bare:.1f} x NOTIFY"
-    print(f"{what:<44} median {median * 1000:7.2f} ms   p99 {p99 * 1000:7.2f} ms{ratio}", flush=True)
+    return statistics.median(ordered) * 1000, p99 * 1000
 
 
-async def bare_rounds(url: str) -> float:
-    """From a NOTIFY to the callback of a LISTEN, on two connections."""
-    import asyncpg
+class Stops:
+    """The stops of one kind, and a bare NOTIFY before each of them: both meet the same load."""
 
-    here, there = await asyncpg.connect(url), await asyncpg.connect(url)
-    heard = asyncio.Queue[float]()
-    await there.add_listener("bench", lambda *_: heard.put_nowait(time.perf_counter()))
-    rounds: list[float] = []
-    for _ in range(STOPS):
+    def __init__(self, what: str, here: Any, there: Any) -> None:
+        self._what, self._here, self._there = what, here, there
+        self._bare: list[float] = []
+        self._measured: dict[str, list[float]] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, what: str, url: str) -> AsyncIterator[Stops]:
+        """Measure for the block, and print at its end."""
+        import asyncpg
+
+        stops = cls(what, await asyncpg.connect(url), await asyncpg.connect(url))
+        try:
+            yield stops
+        finally:
+            for connection in (stops._here, stops._there):
+                await connection.close()
+        stops._print()
+
+    async def round(self) -> None:
+        """From a NOTIFY to the callback of a LISTEN, on two connections."""
+        heard: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+        def on_notification(*_: object) -> None:
+            heard.set_result(time.perf_counter())
+
+        await self._there.add_listener("bench", on_notification)
         asked = time.perf_counter()
-        await here.execute("SELECT pg_notify('bench', 'x')")
-        rounds.append(await heard.get() - asked)
-    await here.close()
-    await there.close()
-    shown("bare NOTIFY", rounds)
-    return statistics.median(rounds)
+        await self._here.execute("SELECT pg_notify('bench', 'x')")
+        self._bare.append(await heard - asked)
+        await self._there.remove_listener("bench", on_notification)
+
+    def add(self, until: str, seconds: float) -> None:
+        """A stop, from asked until something was true."""
+        self._measured.setdefault(until, []).append(seconds)
+
+    def _print(self) -> None:
+        bare, bare_p99 = percentiles(self._bare)
+        print(f"{self._what:<16} {'bare NOTIFY':<26} median {bare:7.2f} ms   p99 {bare_p99:7.2f} ms", flush=True)
+        for until, seconds in self._measured.items():
+            median, p99 = percentiles(seconds)
+            limit = 2 * bare + 5
+            verdict = f"{'under' if median < limit else 'NOT UNDER'} 2 x + 5 ms = {limit:.2f} ms"
+            ratio = f"{median / bare:4.1f} x NOTIFY, {verdict}"
+            print(f"{self._what:<16} {until:<26} median {median:7.2f} ms   p99 {p99:7.2f} ms   {ratio}", flush=True)
 
 
-async def latencies(bench: Bench, bare: float) -> None:
+async def latencies(bench: Bench) -> None:
     async def measure(what: str, prompt: str, seen: str) -> None:
-        to_token: list[float] = []
-        to_close: list[float] = []
-        for _ in range(STOPS):
-            run = await bench.submit(prompt)
-            await bench.until(run, seen)
-            name = run.session.partition("/")[2]
-            while prompt != "tool" and name not in bench.provider.closed:
-                await asyncio.sleep(0.005)
-            closed = bench.provider.closed.get(name)
-            asked = time.perf_counter()
-            state = await bench.fleet.stop(run.id, wait=30)
-            assert state is not None
-            assert state.run.receipt is not None
-            assert state.run.receipt.cause is not None
-            to_token.append(state.run.receipt.cause.clock - asked)
-            if closed is not None:
-                to_close.append(await closed - asked)
-        shown(f"{what}: asked to token", to_token, bare)
-        if to_close:
-            shown(f"{what}: asked to provider closed", to_close, bare)
+        async with Stops.of(what, bench.url) as stops:
+            for _ in range(STOPS):
+                run = await bench.submit(prompt)
+                await bench.until(run, seen)
+                name = run.session.partition("/")[2]
+                while prompt != "tool" and name not in bench.provider.closed:
+                    await asyncio.sleep(0.005)
+                closed = bench.provider.closed.get(name)
+                await stops.round()
+                asked = time.perf_counter()
+                state = await bench.fleet.stop(run.id, wait=30)
+                assert state is not None
+                assert state.run.receipt is not None
+                assert state.run.receipt.cause is not None
+                stops.add("asked to token", state.run.receipt.cause.clock - asked)
+                if closed is not None:
+                    stops.add("asked to provider closed", await closed - asked)
 
     await measure("model streaming", "stream", "text")
     await measure("model stalled", "stall", "model_call_started")
     await measure("in a tool", "tool", "tool_started")
 
 
-async def queued(bench: Bench, bare: float) -> None:
-    to_rest: list[float] = []
-    for _ in range(STOPS):
-        run = await bench.submit("stream")
-        asked = time.perf_counter()
-        state = await bench.fleet.stop(run.id)
-        assert state is not None
-        assert state.at_rest
-        to_rest.append(time.perf_counter() - asked)
-    shown("queued: asked to at rest", to_rest, bare)
+async def queued(bench: Bench) -> None:
+    async with Stops.of("queued", bench.url) as stops:
+        for _ in range(STOPS):
+            run = await bench.submit("stream")
+            await stops.round()
+            asked = time.perf_counter()
+            state = await bench.fleet.stop(run.id)
+            assert state is not None
+            assert state.at_rest
+            stops.add("asked to at rest", time.perf_counter() - asked)
 
 
 async def takeovers(bench: Bench, port: int) -> None:
@@ -192,12 +221,11 @@ async def measured(postgres: Any) -> None:
     server = await asyncio.start_server(provider, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with opened(postgres, provider) as bench:
-        bare = await bare_rounds(bench.url)
         worker = bench.worker(port)
-        await latencies(bench, bare)
+        await latencies(bench)
         worker.terminate()
         worker.wait()
-        await queued(bench, bare)
+        await queued(bench)
     async with opened(postgres, provider) as bench:
         await takeovers(bench, port)
     async with opened(postgres, provider) as bench:

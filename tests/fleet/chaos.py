@@ -21,7 +21,6 @@ from .conftest import FleetUnderTest
 from .notification_proxy import NotificationProxy
 from .processes import WorkerProcess, witnessed
 
-LEASE = 1.5
 # The faults, and how often each comes.
 FAULTS = {"stop": 8.0, "kill": 2.0, "freeze": 2.0, "cut": 1.0, "silence": 1.0, "terminate": 1.0, "restart": 0.5}
 # The shares of notifications that are lost, and that come twice.
@@ -36,10 +35,10 @@ class Fault(NamedTuple):
     where: float
 
 
-def schedule(seed: int, seconds: float) -> list[Fault]:
-    """The faults of a programme. It depends on nothing but the seed."""
+def schedule(seed: int, seconds: float, pause: float) -> list[Fault]:
+    """The faults of a programme, with this pause between two on average. They depend on nothing but the seed."""
     dice, faults, at = random.Random(f"{seed}: faults"), list[Fault](), 0.0
-    while (at := at + dice.uniform(0.05, 0.4)) < seconds:
+    while (at := at + dice.uniform(0.2, 1.8) * pause) < seconds:
         faults.append(Fault(at, dice.choices(list(FAULTS), list(FAULTS.values()))[0], dice.random()))
     return faults
 
@@ -66,13 +65,16 @@ class Chaos:
         workers: int,
         runs: int,
         seconds: float,
+        pause: float,
+        lease: float,
     ) -> None:
         self._postgres = postgres
         self._fleet = fleet
         self._witness = witness
         self._seconds = seconds
+        self._lease = lease
         self._prompts = prompts(seed, runs)
-        self._faults = schedule(seed, seconds)
+        self._faults = schedule(seed, seconds, pause)
         self._proxies = [
             NotificationProxy(postgres.socket, random.Random(f"{seed}: proxy {number}"), lost=LOST, doubled=DOUBLED)
             for number in range(workers)
@@ -85,7 +87,7 @@ class Chaos:
     def _worker(self, number: int) -> WorkerProcess:
         database = self._fleet.url.partition("?")[0].rpartition("/")[2]
         url = f"postgresql://postgres@127.0.0.1:{self._proxies[number].port}/{database}?sslmode=disable"
-        return WorkerProcess(url, self._witness, lease=LEASE, capacity=10)
+        return WorkerProcess(url, self._witness, lease=self._lease, capacity=10)
 
     # --- The programme ------------------------------------------------------------------------------------------
 
@@ -143,21 +145,27 @@ class Chaos:
                 break
             with suppress(StoreError, OSError):
                 await getattr(self, f"_{kind}")(where)
-                self.done[kind] += 1
 
     async def _kill(self, where: float) -> None:
-        number = int(where * len(self._workers))
-        worker = self._workers[number]
-        self._frozen.pop(worker, None)
-        worker.kill()
-        worker.close()
-        self._workers[number] = self._worker(number)
+        worker = await self._victim(where)
+        if worker is not None:
+            self._frozen.pop(worker, None)
+            worker.kill()
+            self._restart_workers()
+            self.done["kill"] += 1
+
+    async def _victim(self, where: float) -> WorkerProcess | None:
+        """A worker that takes runs; None while too few do, or nothing would go on on a slow machine."""
+        up = {info.pid for info in await self._fleet.fleet.workers() if not info.is_lost}
+        found = [worker for worker in self._workers if worker.process.pid in up]
+        return found[int(where * len(found))] if len(found) > len(self._workers) // 2 else None
 
     async def _freeze(self, where: float) -> None:
-        worker = self._workers[int(where * len(self._workers))]
-        if worker not in self._frozen:
-            self._frozen[worker] = asyncio.get_running_loop().time() + where * 3 * LEASE
+        worker = await self._victim(where)
+        if worker is not None and worker not in self._frozen:
+            self._frozen[worker] = asyncio.get_running_loop().time() + where * 3 * self._lease
             worker.freeze()
+            self.done["freeze"] += 1
 
     async def _stop(self, where: float) -> None:
         active = await self._fleet.fleet.runs(states=("queued", "running"), limit=1000)
@@ -166,15 +174,18 @@ class Chaos:
             state = await self._fleet.fleet.stop(run.id, "chaos")
             if state is not None and state.accepted:
                 self._stopped.add(state.run.id)
+                self.done["stop"] += 1
 
     async def _cut(self, where: float) -> None:
         """The connections of one worker are cut: now, or in the middle of what the server answers next."""
         proxy = self._proxy(where)
         await asyncio.to_thread(proxy.cut, int(where * 5000) if where < 0.5 else None)
+        self.done["cut"] += 1
 
     async def _silence(self, where: float) -> None:
         """The connections of one worker pass nothing on, for less or more than its lease."""
-        self._proxy(where).fall_silent(where * 2 * LEASE)
+        self._proxy(where).fall_silent(where * 2 * self._lease)
+        self.done["silence"] += 1
 
     def _proxy(self, where: float) -> NotificationProxy:
         return self._proxies[int(where * 97) % len(self._proxies)]
@@ -185,11 +196,13 @@ class Chaos:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
             f" AND pid <> pg_backend_pid() AND hashint4(pid) % 10 < {int(where * 6)}"
         )
+        self.done["terminate"] += 1
 
     async def _restart(self, where: float) -> None:
         await asyncio.to_thread(self._postgres.stop, "immediate" if where < 0.5 else "fast")
         await asyncio.sleep(where)
         await asyncio.to_thread(self._postgres.start)
+        self.done["restart"] += 1
 
     async def _execute(self, text: str) -> list[Any]:
         import asyncpg

@@ -34,24 +34,24 @@ def programme(tmp_path: Path, **options: Any) -> Counter[str]:
 
 
 def test_a_short_programme_of_faults(tmp_path: Path) -> None:
-    programme(tmp_path, seed=1, workers=2, runs=8, seconds=2.0)
+    programme(tmp_path, seed=1, workers=2, runs=8, seconds=2.0, pause=0.2, lease=1.5)
 
 
 def test_a_seed_gives_the_same_faults_and_prompts_again() -> None:
-    assert (schedule(7, 60.0), prompts(7, 50)) == (schedule(7, 60.0), prompts(7, 50))
-    assert schedule(7, 60.0) != schedule(8, 60.0)
-    assert {fault.kind for fault in schedule(7, 60.0)} == set(FAULTS)
+    assert (schedule(7, 60.0, 0.2), prompts(7, 50)) == (schedule(7, 60.0, 0.2), prompts(7, 50))
+    assert schedule(7, 60.0, 0.2) != schedule(8, 60.0, 0.2)
+    assert {fault.kind for fault in schedule(7, 60.0, 0.2)} == set(FAULTS)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [2, 3])
 def test_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
-    programme(tmp_path, seed=seed, workers=4, runs=100, seconds=60.0)
+    programme(tmp_path, seed=seed, workers=4, runs=100, seconds=60.0, pause=0.3, lease=2.0)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
 def test_ten_minutes_of_faults(tmp_path: Path) -> None:
-    done = programme(tmp_path, seed=17, workers=8, runs=500, seconds=600.0)
+    done = programme(tmp_path, seed=17, workers=8, runs=500, seconds=600.0, pause=0.7, lease=4.0)
     assert all(done[kind] for kind in (*FAULTS, "notifications lost", "notifications doubled"))

@@ -68,6 +68,11 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self._folder}"
 
     @property
+    def pid(self) -> int:
+        """The process of the server, the parent of one for each connection."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    @property
     def socket(self) -> str:
         """Where it listens."""
         return str(self._folder / ".s.PGSQL.5432")
