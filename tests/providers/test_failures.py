@@ -118,12 +118,15 @@ UNUSUAL: list[tuple[str, int, object, type[ModelError]]] = [
         {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length."},
         ContextTooLong,
     ),
-    # https://github.com/OpenRouterTeam/ai-sdk-provider/issues/121
-    (
-        "perplexity",
-        400,
-        {"error": {"message": "Prompt too large.", "type": "too_many_prompt_tokens", "code": 400}},
-        ContextTooLong,
+    # https://github.com/OpenRouterTeam/ai-sdk-provider/issues/121; the other kind is from recordings of others.
+    *(
+        (
+            "perplexity",
+            400,
+            {"error": {"message": "Requested 115120 to generate tokens, and no more.", "type": kind, "code": 400}},
+            ContextTooLong,
+        )
+        for kind in ("requested_too_many_tokens", "too_many_prompt_tokens")
     ),
     ("xai", 400, {"error": "This model's maximum prompt length is 131072 but the request has 140000."}, ContextTooLong),
 ]

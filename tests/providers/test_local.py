@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,18 @@ from pydantic import BaseModel
 from quiesce import Agent, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ModelError, RequestRejected
-from quiesce.events import AnswerStart, Event, TextDelta
+from quiesce.events import (
+    AnswerEnd,
+    AnswerStart,
+    Event,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from quiesce.messages import Text, UserMessage
+from quiesce.models.base import ModelRequest
+from quiesce.models.decoders.forced_call import ForcedCallDecoder
 from quiesce.models.providers.local import (
     WEIGHTS,
     Local,
@@ -30,8 +42,11 @@ from quiesce.models.providers.local import (
     fetch_weights,
     kept_weights,
 )
+from quiesce.models.wire.failures import Failures
 from quiesce.run.handle import Run
 from quiesce.usage import Figure
+
+from .wire import sse
 
 pytestmark = [
     pytest.mark.promise("P1", "P6"),
@@ -294,9 +309,54 @@ def weather(city: str) -> str:
     return f"Sunny in {city}"
 
 
+@pytest.mark.proof
+@needs_llamacpp
+@pytest.mark.usefixtures("weights")
+@pytest.mark.parametrize("choice", ["required", "weather"])
+@pytest.mark.promise("P4")
+def test_a_real_model_calls_the_tool_that_it_must_call(choice: str) -> None:
+    """The template of this model has no tools, and llama.cpp ignores the choice: the answer is made to be a call."""
+
+    async def main() -> None:
+        model = Local()
+        request = ModelRequest(
+            (UserMessage((Text("What is the weather in Paris?"),)),),
+            tools=(weather.spec,),
+            tool_choice=choice,
+            settings={"temperature": 0, "max_tokens": 100},
+        )
+        async with model.stream(request) as deltas:
+            got = [delta async for delta in deltas]
+        start = next(delta for delta in got if isinstance(delta, ToolCallStart))
+        arguments = "".join(delta.fragment for delta in got if isinstance(delta, ToolCallArguments))
+        assert start.name == "weather"
+        assert isinstance(json.loads(arguments)["city"], str)
+        assert AnswerEnd("tool_use") in got
+        assert not any(isinstance(delta, TextDelta) for delta in got)
+
+    asyncio.run(main())
+
+
 @needs_llamacpp
 @pytest.mark.promise("P4")
-def test_a_call_that_must_be_made_is_refused_in_words() -> None:
-    """The template of this model has no tools: llama.cpp would ignore the choice, and the answer be any text."""
-    with pytest.raises(RequestRejected, match="The local model has no tool_choice='required'"):
-        Agent(Local(), tools=[weather], tool_choice="required")("What is the weather in Paris?")
+def test_a_forced_call_that_was_cut_stays_a_text() -> None:
+    def chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+        return sse({"id": "a", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    whole = '{"name": "weather", "arguments": {"city": "Paris"}}'
+    for written, finish, expected in (
+        (whole, "stop", [ToolCallStart, ToolCallArguments, ToolCallEnd, AnswerEnd]),
+        (whole[:30], "length", [TextDelta, AnswerEnd]),
+    ):
+        decoder = ForcedCallDecoder(Failures("llama.cpp"), provider="local", first_call=1)
+        pieces = [chunk({"content": written[at : at + 7]}) for at in range(0, len(written), 7)]
+        got = [delta for piece in [*pieces, chunk({}, finish)] for delta in decoder.feed(piece)]
+        assert [type(delta) for delta in got[1:]] == expected
+
+
+@needs_llamacpp
+@pytest.mark.promise("P4")
+def test_a_tool_that_is_not_there_cannot_be_called() -> None:
+    request = ModelRequest((UserMessage((Text("Hm?"),)),), tools=(weather.spec,), tool_choice="rain")
+    with pytest.raises(RequestRejected, match="names no tool"):
+        Local().body(request)

@@ -51,7 +51,7 @@ async def result_of(model: Any) -> RunResult:
 
 @pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, BEDROCK, GEMINI, OLLAMA], ids=str)
 def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provider) -> None:
-    """https://github.com/damianvtran/local-operator/pull/223: a gateway reports a failure in an event, at any place."""
+    """https://openrouter.ai/docs/api-reference/streaming: a gateway reports a failure in an event, at any place."""
     assert provider.mid_stream_error is not None
     events = [*provider.answer.events[:-1], provider.answer.events[-1], provider.mid_stream_error]
     if provider is OPENAI_CHAT:  # before [DONE], in the place where gateways put it
@@ -75,7 +75,7 @@ def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provid
 
 USAGE = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
 WHOLE: list[tuple[Provider, Any]] = [
-    # https://github.com/tinyhumansai/tinyagents/pull/56: servers that ignore `stream`
+    # https://github.com/decolua/9router/issues/3492: a whole answer where a stream was announced
     (
         OPENAI_CHAT,
         {

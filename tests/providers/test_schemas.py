@@ -312,7 +312,7 @@ def bare(schema: Any) -> Any:
 
 
 def test_a_tool_whose_arguments_are_a_union() -> None:
-    """https://github.com/anthropics/claude-code/issues/40075: no `anyOf` at the top of an input schema."""
+    """https://github.com/anthropics/claude-code/issues/4886: no `anyOf` at the top of an input schema."""
     schema = {
         "anyOf": [{"$ref": "#/$defs/A"}, {"type": "object", "properties": {"b": {}}}],
         "$defs": {"A": {"type": "object", "properties": {"a": {"type": "string"}}}},

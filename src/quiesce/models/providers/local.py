@@ -25,13 +25,16 @@ import anyio
 import anyio.abc
 import httpx2
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...cancellation import BoundedShield
 from ...errors import ConfigurationError, MissingExtra, ModelError, UnknownModel
 from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
 from ..base import ModelRequest
-from ..wire.convert import no_tool_choice
+from ..decoders.forced_call import ForcedCallDecoder, call_schema
+from ..decoders.openai_chat import ChatDecoder
+from ..wire.convert import tool_choice
 from ..wire.failures import Failures
 from . import local_server
 from .compatible import SERVERS, Server
@@ -103,10 +106,25 @@ class Local(OpenAIChat):
         self.provider = "local"
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
-        """The request. Raises `RequestRejected` for a call that must be made: the model is not shown any tools."""
-        if request.tool_choice not in (None, "auto", "none"):
-            raise no_tool_choice("The local model", request.tool_choice)
-        return super().body(request, encoded=encoded)
+        """The request. The model's template has no tools: for a call that must be made, its answer is made to be one.
+
+        Raises `RequestRejected` for a call of a tool that there is not.
+        """
+        choice = tool_choice(request, "The local model")
+        if choice in (None, "auto", "none"):
+            return super().body(request, encoded=encoded)
+        tools = tuple(tool for tool in request.tools if choice in ("required", tool.name))
+        described = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
+        instructions = f"{request.instructions or ''}\n\nAnswer with a call of a tool, as JSON.\n{described}".strip()
+        plain = replace(request, instructions=instructions, tools=(), tool_choice=None, output_schema=None)
+        wanted = {"type": "json_schema", "json_schema": {"name": "call", "schema": call_schema(tools)}}
+        return super().body(plain, encoded=encoded) | {"response_format": wanted}
+
+    def _decoder(self, request: ModelRequest) -> ChatDecoder:
+        if request.tool_choice in (None, "auto", "none"):
+            return super()._decoder(request)
+        called = self._settled.called(request.messages)
+        return ForcedCallDecoder(self._failures, provider=self.provider, first_call=len(called) + 1)
 
     async def _address(self) -> str:
         return f"{await address_of_server(self.weights)}/v1"

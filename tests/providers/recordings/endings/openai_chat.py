@@ -299,7 +299,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "only a call of a custom tool",
-        "openai 3.49: types/chat/chat_completion_message_custom_tool_call.py",
+        "https://github.com/openai/openai-openapi/issues/576",
         Recording(
             [
                 chat(

@@ -239,7 +239,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "reasoning in background mode: no item goes back with an id",
-        "https://github.com/openai/openai-agents-python/issues/1611",
+        "https://github.com/VRSEN/agency-swarm/issues/367",
         OPENAI_RESPONSES.reasoning,
         text=ANSWER,
         kept=("reasoning",),
