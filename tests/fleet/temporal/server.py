@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import socket
 import subprocess
 import sysconfig
 import time
 from pathlib import Path
-
-from temporalio.client import Client
 
 # Without these two, the server delivers the cancellation of an activity with the activity's next heartbeat.
 WORKER_COMMANDS = ("system.enableCancelActivityWorkerCommand=true", "frontend.WorkerCommandsEnabled=true")
@@ -27,6 +24,7 @@ class TemporalServer:
     def __init__(self, *, worker_commands: bool = True) -> None:
         found = program()
         assert found is not None
+        self._program = found
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -42,16 +40,14 @@ class TemporalServer:
             cwd=Path(found).parent,
         )
 
-    async def connect(self) -> Client:
-        """A client, as soon as the server answers."""
+    def wait(self) -> None:
+        """Wait until the server answers. The command does not leave a connection behind in this process."""
+        command = [self._program, "operator", "cluster", "health", "--address", self.address]
         until = time.monotonic() + 60
-        while True:
-            try:
-                return await Client.connect(self.address)
-            except RuntimeError:
-                if time.monotonic() > until or self._process.poll() is not None:
-                    raise
-                await asyncio.sleep(0.1)
+        while subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            assert time.monotonic() < until, "the server does not answer"
+            assert self._process.poll() is None, "the server has ended"
+            time.sleep(0.1)
 
     def close(self) -> None:
         self._process.kill()
