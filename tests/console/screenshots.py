@@ -227,7 +227,7 @@ def long_usage(page: Page) -> None:
                 )
         route.fulfill(response=response, json=report | {"days": days})
 
-    page.route(re.compile(r"/usage[?]"), invented)
+    page.route(re.compile(r"/usage([?]|$)"), invented)
 
 
 def key_dialog(browser: Browser, look: str) -> None:

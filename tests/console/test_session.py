@@ -72,6 +72,7 @@ def test_the_sidebar_is_live_and_can_be_searched(page: Page, context: BrowserCon
     expect(current).to_contain_text("deploy the sidebar")  # one session, now at its second run
     expect(current).to_contain_text("Finished")
     expect(page.locator(".segment .tool-state")).to_have_text("was answered, see below")
+    expect(page.locator(".segment .brief summary")).to_contain_text("Asked you after")
 
 
 @pytest.mark.parametrize(("mode", "state"), [("after_tools", "Stopping after"), ("kill", "Forcing the stop")])

@@ -67,7 +67,7 @@ class AuditPage {
       const page = await client.showAudit(query);
       if (this.asked !== asked || this.left.signal.aborted) return;
       if (!before) this.rows.replaceChildren();
-      this.rows.append(...page.entries.map(row));
+      this.rows.append(...page.entries.map((entry) => row(entry, this.shell.feed.nameOf(entry.session))));
       this.next = page.next;
       show(this.more, page.next !== null);
       show(this.table, this.rows.childElementCount > 0);
@@ -78,11 +78,11 @@ class AuditPage {
   }
 }
 
-function row(entry) {
+function row(entry, session) {
   const what = DONE[entry.action] ?? entry.action;
   const isGone = entry.action.startsWith("delete");
   const link = entry.run && !isGone ? h("a", { href: `#/runs/${encodeURIComponent(entry.run)}` }, what) : what;
   const when = h("time", { datetime: new Date(entry.at * 1000).toISOString() }, clock(entry.at));
-  const cells = [when, SERVER[entry.who] ?? entry.who, link, entry.session, entry.detail];
+  const cells = [when, SERVER[entry.who] ?? entry.who, link, h("span", { class: "session-name", title: entry.session }, session), entry.detail];
   return h("tr", { role: "row" }, ...cells.map((each) => h("td", { role: "cell", dir: "auto" }, each)));
 }

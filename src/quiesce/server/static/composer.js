@@ -210,7 +210,7 @@ const HINTS = {
   loading: "Esc stops the run, if it is still running.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
-  running: "Esc stops. Enter steers: the run goes on with your prompt instead. Ctrl+Enter queues it for the end.",
+  running: "Esc stops, Enter steers with your prompt, Ctrl+Enter queues it.",
   patient: "It stops after this turn. Esc stops it now.",
   stopping: "Esc again forces the stop: tools get no more time.",
   forcing: "The stop is being forced.",

@@ -4,6 +4,7 @@ import { followRuns, Line } from "./follow.js";
 
 // The list has so many runs, the newest; `GET /runs` has the others.
 const FULL = 200;
+const MADE_UP = /^console-[0-9a-f]{16}$/;
 
 /** The runs by id. A listener is called after each change, and at once if the list is there. */
 export class Feed {
@@ -21,6 +22,13 @@ export class Feed {
   /** All runs that are known here. */
   get all() {
     return new Map([...this.older, ...this.runs]);
+  }
+
+  /** What a person calls a session: its name, or its first prompt if the console has made the name up. */
+  nameOf(session) {
+    if (!MADE_UP.test(session)) return session;
+    const runs = [...this.all.values()].filter((run) => run.session === session);
+    return runs.reduce((first, run) => (run.created_at < first.created_at ? run : first), runs[0])?.prompt || session;
   }
 
   /** Whether the server may have more runs than it sends by itself. */

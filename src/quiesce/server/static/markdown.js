@@ -3,10 +3,13 @@
 
 import { copyButton, h } from "./dom.js";
 import { highlighted } from "./highlight.js";
+import { Section } from "./sections.js";
 
 const SMALL = 4096; // an open block of this size is parsed for each update
 const INLINE_MOST = 65_536; // a longer paragraph is shown as plain text
 const DEPTH = 8;
+const LOOSE = 100; // so many complete blocks are followed one by one; before them are sections
+const SECTION = 25; // complete blocks of a section
 const ITEMS = 200; // of one list
 const ROWS = 1000; // of one table; more stay text
 const LABEL_MOST = 400;
@@ -25,7 +28,9 @@ export class Markdown {
     this.element.replaceChildren();
     this.text = "";
     this.settled = 0; // how much of the text is in complete blocks
-    this.nodes = 0; // and how many nodes they have
+    this.nodes = 0; // and how many children they are: first the sections, then the loose ones
+    this.sections = 0;
+    this.loose = []; // the lines of each complete block that is in no section, and how many nodes it has
     this.parsedAt = -Infinity;
     this.cost = 0;
   }
@@ -55,16 +60,37 @@ export class Markdown {
   #parse(done) {
     const lines = this.text.slice(this.settled).split("\n");
     const open = [];
+    const isWhole = done && this.settled === 0;
     for (let at = 0; at < lines.length; ) {
       const { end, nodes } = block(lines, at, 0);
-      if (end < lines.length - 1 && !done) {
-        morph(this.element, this.nodes, nodes, false);
-        this.nodes += nodes.length;
-        for (const line of lines.slice(at, end)) this.settled += line.length + 1;
-      } else for (const node of nodes) open.push(node);
+      if (end < lines.length - 1) this.#settle(nodes, lines.slice(at, end), isWhole);
+      else for (const node of nodes) open.push(node);
       at = end;
     }
     morph(this.element, this.nodes, open, true);
+  }
+
+  /** Keep a complete block. When there are many, the first ones become a section. */
+  #settle(nodes, lines, isWhole) {
+    morph(this.element, this.nodes, nodes, false);
+    this.nodes += nodes.length;
+    for (const line of lines) this.settled += line.length + 1;
+    if (!nodes.length) return;
+    this.loose.push({ lines, number: nodes.length });
+    if (this.loose.length >= LOOSE + SECTION) this.#section(isWhole);
+  }
+
+  #section(isWhole) {
+    const some = this.loose.splice(0, SECTION);
+    const lines = some.flatMap((each) => [...each.lines, ""]);
+    const number = some.reduce((sum, each) => sum + each.number, 0);
+    const nodes = [...this.element.childNodes].slice(this.sections, this.sections + number);
+    const after = nodes.at(-1).nextSibling;
+    const section = new Section(nodes, lines.length, () => some.flatMap((each) => blocks(each.lines, 0)));
+    this.element.insertBefore(section.element, after);
+    if (isWhole && this.sections > 0) section.putOff(); // the first one is where people begin to read
+    this.sections += 1;
+    this.nodes -= number - 1;
   }
 }
 

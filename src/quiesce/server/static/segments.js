@@ -48,7 +48,7 @@ export function segment(conversation, runs) {
 
 /** The receipt of a run in one line. Opened, it is the whole receipt. */
 function brief(run) {
-  const [word, tone] = stateOf(run);
+  const [word, tone] = run.stop_reason === "interrupt" ? ["Asked you", "good"] : stateOf(run); // the answer is below
   const line = [
     run.ended_at === null ? "" : `${word} after ${duration(run.ended_at - run.created_at)}`,
     run.usage?.calls ? `${tokens(run.usage.output).value} tokens out` : "",

@@ -58,7 +58,7 @@ class UsagePage {
     const days = byDay(report.days);
     const picture = h("div", { class: "picture" });
     const parts = [totals(report.total), h("section", { class: "card", "aria-label": "Over time" }, h("h2", {}, chartTitle(days)), picture), table(report.days)];
-    if (report.sessions.length) parts.push(sessionTable(report.sessions));
+    if (report.sessions.length) parts.push(sessionTable(report.sessions, (session) => this.shell.feed.nameOf(session)));
     this.body.replaceChildren(...parts);
     this.redraw = () => picture.clientWidth && picture.replaceChildren(chart(days, Math.floor(picture.clientWidth)));
     this.resizing.disconnect();
@@ -166,11 +166,11 @@ function dayWords(day, days) {
 
 function figures(usage) {
   const spent = usage.cost ? figure(cost(usage.cost)) : ["no price"];
-  return [h("td", {}, count(usage.calls)), h("td", {}, ...figure(tokens(usage.input))), h("td", {}, ...figure(tokens(usage.output))), h("td", {}, ...spent)];
+  return [h("td", {}, ...spent), h("td", {}, count(usage.calls)), h("td", {}, ...figure(tokens(usage.input))), h("td", {}, ...figure(tokens(usage.output)))];
 }
 
 function tableOf(caption, head, rows) {
-  const names = h("tr", {}, ...[...head, "Calls", "Tokens in", "Tokens out", "Cost"].map((name) => h("th", { scope: "col" }, name)));
+  const names = h("tr", {}, ...[...head, "Cost", "Calls", "Tokens in", "Tokens out"].map((name) => h("th", { scope: "col" }, name)));
   const whole = h("table", {}, h("caption", {}, caption), h("thead", {}, names), h("tbody", {}, ...rows));
   return h("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": `Usage ${caption.toLowerCase()}` }, whole);
 }
@@ -180,7 +180,7 @@ function table(rows) {
   return tableOf("By day, model and agent", ["Day (UTC)", "Model", "Agent"], made);
 }
 
-function sessionTable(sessions) {
-  const made = sessions.map((each) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, each.session), h("td", {}, each.agent), h("td", {}, ago(each.last_used)), h("td", {}, count(each.runs)), ...figures(each.usage)));
+function sessionTable(sessions, nameOf) {
+  const made = sessions.map((each) => h("tr", {}, h("th", { scope: "row", dir: "auto", class: "session-name", title: each.session }, nameOf(each.session)), h("td", {}, each.agent), h("td", {}, ago(each.last_used)), h("td", {}, count(each.runs)), ...figures(each.usage)));
   return tableOf("By session", ["Session", "Agent", "Last used", "Runs"], made);
 }
