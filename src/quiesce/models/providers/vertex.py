@@ -80,16 +80,18 @@ class _DefaultCredentials:
 
     async def token(self) -> str:
         """A token that is valid now. Raises `AuthenticationFailed`."""
-        if self._found is None or not self._found.valid:
-            await anyio.to_thread.run_sync(self._renew, abandon_on_cancel=True)
-        return str(self._found.token)
+        found = self._found
+        if found is None or not found.valid:
+            found = await anyio.to_thread.run_sync(self._renewed, abandon_on_cancel=True)
+        return str(found.token)
 
-    def _renew(self) -> None:
+    def _renewed(self) -> Any:
         errors = extra("google.auth.exceptions", "Vertex AI", "vertex")
         try:
             if self._found is None:
                 self._found, _ = self._auth.default(scopes=[_SCOPE])
             self._found.refresh(_request)
+            return self._found
         except errors.GoogleAuthError as error:
             raise AuthenticationFailed(
                 f"There are no Google credentials that work: {error}.",
