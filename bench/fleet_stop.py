@@ -2,7 +2,7 @@
 
 The worker is a process of its own, as `quiesce worker` starts it; the client is this process, in the part of another
 replica. Both read the same clock. The provider is in this process too, and notes when the worker hangs up.
-`QUIESCE_BENCH_STOPS` sets the number of stops of each kind (default: 500).
+`QUIESCE_BENCH_STOPS` sets the number of stops of each kind (default: 500), `QUIESCE_BENCH_TAKEOVERS` that of the kills.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quiesce.fleet import Fleet, FleetRun, RunRequest
 from quiesce.sessions.journal.rows import encode
 
 STOPS = int(os.environ.get("QUIESCE_BENCH_STOPS", "500"))
-TAKEOVERS = 10
+TAKEOVERS = int(os.environ.get("QUIESCE_BENCH_TAKEOVERS", "10"))
 QUEUED, RUNNING = 2000, 200
 ROOT = Path(__file__).parents[1]
 

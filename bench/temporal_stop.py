@@ -48,10 +48,10 @@ class Bench:
             process.terminate()
             process.wait()
 
-    async def start(self, prompt: str, agent: str = "fleet") -> tuple[TemporalRun, str]:
+    async def start(self, prompt: str, agent: str = "fleet", lease: float = 15.0) -> tuple[TemporalRun, str]:
         self._number += 1
         name = f"{prompt}-temporal-{self._number}"
-        return await self.fleet.start(agent, name, lease=LEASE), name
+        return await self.fleet.start(agent, name, lease=lease), name
 
     async def running(self, run: TemporalRun, activity: str) -> Any:
         """The activity of this name, as soon as a worker has it."""
@@ -109,7 +109,7 @@ async def takeovers(bench: Bench) -> None:
         for _ in range(TAKEOVERS):
             victim = bench.process()
             while True:
-                run, _ = await bench.start("tool")
+                run, _ = await bench.start("tool", lease=LEASE)
                 held = await bench.running(run, "quiesce_tool_call")
                 if held.last_worker_identity.startswith(f"{victim.pid}@"):
                     break
