@@ -1,4 +1,5 @@
-"""From the click on Stop, in a browser, to the provider's connection closed, as the provider sees it.
+"""From the click on Stop, in a browser: to "Stopping" on the page, to the receipt on the page, and to the provider's
+connection closed, as the provider sees it.
 
 A provider on loopback streams server-sent events for as long as its connection is open. The server runs a real agent
 against it; the console runs in Chromium. All are processes of their own, and their clocks are the same machine's.
@@ -15,11 +16,22 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 CLICKS = 200
+CLOSED, STOPPING, RECEIPT = "the provider's connection closed", '"Stopping" on the page', "the receipt on the page"
 
 # When the click happened in the browser, in seconds since the epoch, with the page's own listeners still to come.
-NOTE_CLICK = """() => addEventListener("click", (event) => {
-  window.clicked = (performance.timeOrigin + event.timeStamp) / 1000;
-}, { capture: true })"""
+# The observer is called at the end of the task that has changed the page.
+NOTE_CLICK = """() => {
+  addEventListener("click", (event) => {
+    window.clicked = (performance.timeOrigin + event.timeStamp) / 1000;
+    window.at = event.timeStamp;
+    window.took = {};
+  }, { capture: true });
+  new MutationObserver(() => {
+    const state = document.getElementById("state")?.textContent ?? "";
+    if (window.took && state.startsWith("Stopping")) window.took.stopping ??= performance.now() - window.at;
+    if (window.took && document.getElementById("receipt")) window.took.receipt ??= performance.now() - window.at;
+  }).observe(document.body, { childList: true, subtree: true, characterData: true });
+}"""
 
 
 class Provider:
@@ -126,7 +138,8 @@ def serve(provider_port: int) -> None:
 # --- The clicks -----------------------------------------------------------------------------------------------------
 
 
-def measure(clicks: int) -> list[float]:
+def measure(clicks: int) -> dict[str, list[float]]:
+    """Seconds from each click, by what they lead to."""
     from playwright.sync_api import sync_playwright
     from tests.console.browser import ARGUMENTS, find_chromium
 
@@ -134,7 +147,7 @@ def measure(clicks: int) -> list[float]:
     process = _start("serve", str(provider.port))
     assert process.stdout is not None
     url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
-    times: list[float] = []
+    times: dict[str, list[float]] = {name: [] for name in (CLOSED, STOPPING, RECEIPT)}
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
@@ -142,15 +155,18 @@ def measure(clicks: int) -> list[float]:
             page.goto(url)
             page.evaluate(NOTE_CLICK)
             for _ in range(clicks):
-                page.evaluate("() => { location.hash = '#/'; }")
+                page.evaluate("() => { location.hash = '#/'; window.took = null; }")
                 page.locator(".list-head").wait_for()
                 page.fill("#draft", "go")
                 page.keyboard.press("Enter")
                 page.locator(".entry.assistant .words", has_text="word word").wait_for()
                 page.locator("#stop").click()
                 closed = provider.closed()
-                times.append(closed - page.evaluate("window.clicked"))
                 page.locator("#receipt").wait_for()
+                took = page.evaluate("window.took")
+                times[CLOSED].append(closed - page.evaluate("window.clicked"))
+                times[STOPPING].append(took["stopping"] / 1000)
+                times[RECEIPT].append(took["receipt"] / 1000)
             browser.close()
     finally:
         process.communicate(timeout=30)
@@ -158,11 +174,11 @@ def measure(clicks: int) -> list[float]:
     return times
 
 
-def report(times: list[float]) -> str:
+def report(name: str, times: list[float]) -> str:
     ordered = sorted(times)
     p99 = ordered[max(0, int(len(ordered) * 0.99) - 1)]
     return (
-        f"from the click on Stop to the provider's connection closed, {len(times)} clicks: "
+        f"from the click on Stop to {name}, {len(times)} clicks: "
         f"median {statistics.median(ordered) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, worst {ordered[-1] * 1e3:.1f} ms"
     )
 
@@ -173,7 +189,8 @@ def main() -> None:
     if find_chromium() is None:
         print("NOT MEASURED: there is no chromium here (apt-get install chromium, or set CHROMIUM)")
         return
-    print(report(measure(CLICKS)))
+    for name, times in measure(CLICKS).items():
+        print(report(name, times))
 
 
 if __name__ == "__main__":

@@ -13,5 +13,6 @@ The stories of a user, and where each is tried:
     offline                        test_hardships.py, with a wire that is cut
     two people                     test_runs.py, test_hardships.py: two tabs, many tabs
 
-With the keyboard alone, on a phone, and with axe: test_access.py. What it weighs: test_weight.py.
+STORIES.md tells what was awkward in each before, and how it is now. With the keyboard alone, on a phone, and with axe:
+test_access.py. What it weighs: test_weight.py. 500 tools and a megabyte: test_smooth.py. The client: test_client.py.
 """
