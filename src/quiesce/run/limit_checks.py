@@ -61,13 +61,12 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
     """
     for each in state.family.lineage[1:] if above else state.family.lineage:
         limits, used = each.config.limits, each.spending.budget_use
-        shared = _shared_with(each, state)
         if turns and limits.turns is not None and used.turns + turns > limits.turns:
-            words = f"The limit of {limits.turns} turns is reached{shared}"
+            words = f"The limit of {limits.turns} turns is reached{_shared_with(each, state)}"
             reach(each, state, ReachedLimit("turns", limits.turns, used.turns, words))
             return False
         if tool_calls and limits.tool_calls is not None and used.tool_calls + tool_calls > limits.tool_calls:
-            words = f"The limit of {limits.tool_calls} tool calls is reached{shared}"
+            words = f"The limit of {limits.tool_calls} tool calls is reached{_shared_with(each, state)}"
             reach(each, state, ReachedLimit("tool_calls", limits.tool_calls, used.tool_calls, words))
             return False
     count(state, turns=turns, tool_calls=tool_calls)
