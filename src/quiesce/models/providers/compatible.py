@@ -118,7 +118,7 @@ SERVERS: Final[Mapping[str, Server]] = {
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server(
         "Together",
-        "https://api.together.ai/v1",
+        "https://api-inference.together.ai/v1",
         "TOGETHER_API_KEY",
         "TOGETHER_BASE_URL",
         path="/v1",
@@ -129,7 +129,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         "https://api.fireworks.ai/inference/v1",
         "FIREWORKS_API_KEY",
         "FIREWORKS_BASE_URL",
-        path="/inference/v1",
+        path="/v1",
         body=_USAGE_AT_END,
     ),
     "cerebras": Server(
