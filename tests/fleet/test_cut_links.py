@@ -111,7 +111,7 @@ def test_a_worker_that_is_cut_off_stops_its_runs_and_another_goes_on(hosted: Hos
         for each in (run, stopped):
             await fleet.until(each.id, "tool_started")
         hosted.worker(hosted.there)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             while len(await fleet.fleet.workers()) < 2:
                 await asyncio.sleep(0.05)
 
