@@ -50,7 +50,7 @@ class Bench:
 
     async def start(self, prompt: str, agent: str = "fleet", lease: float = 15.0) -> tuple[TemporalRun, str]:
         self._number += 1
-        name = f"{prompt}-temporal-{self._number}"
+        name = f"{prompt}-{self.address.rpartition(':')[2]}-{self._number}"  # the provider serves several servers
         return await self.fleet.start(agent, name, lease=lease), name
 
     async def running(self, run: TemporalRun, activity: str) -> Any:

@@ -104,6 +104,7 @@ RUN_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "within": frozenset({"none"}),
     "owner": frozenset({"text", "blank"}),
     "run_id": frozenset({"text", "blank"}),
+    "one_step": frozenset({"true"}),
     "output_type": frozenset({"none", "class"}),
     "on_limit": frozenset({"none"}),
     "tool_choice": frozenset({"none"}),

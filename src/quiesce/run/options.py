@@ -102,6 +102,8 @@ def check_options(options: RunOptions[Any]) -> None:
     for name in ("owner", "run_id"):
         if not isinstance(options.get(name, ""), str):
             raise ConfigurationError(f"{name}={options.get(name)!r} makes no sense.", todo="Use a name.")
+    if not isinstance(options.get("one_step", False), bool):
+        raise ConfigurationError(f"one_step={options.get('one_step')!r} makes no sense.", todo="Use True or False.")
     for name in ("first_token_timeout", "stream_gap_timeout"):
         checked_timeout(name, options.get(name))
     for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt), ("on_limit", OnLimit)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -164,3 +166,9 @@ async def test_a_prompt_that_was_never_sent_is_not_in_the_conversation() -> None
     assert [type(each).__name__ for each in lost.sealed()] == ["UserMessage", "AssistantMessage"]
     assert not faults(lost.sealed())
     assert ConversationState() == unsent.model_call().conversation
+
+
+@pytest.mark.promise("P8")
+def test_a_fleet_on_postgres_does_not_import_temporal() -> None:
+    program = "import sys, quiesce; from quiesce.fleet import Fleet, Worker; assert 'temporalio' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
