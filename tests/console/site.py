@@ -134,6 +134,7 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
         [Say(NASTY), Used(input=10, output=10)],
     ],
+    "draft": [[Say(MARKDOWN[:80], chunk=7), Stall()]],
     "ponder": [[Think("A plan is wanted, with a table.", chunk=4), Stall()]],
     "markdown": [
         [
