@@ -32,7 +32,6 @@ _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 # xAI puts about 190 tokens before every conversation.
 _XAI_PROMPT: Final = (190.0, 0.0, 1000.0)
 _IS_GROK: Final = r"^xai:|grok"
-_IS_GEMINI: Final = r"gemini"
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -228,7 +227,7 @@ class FigureEstimator:
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
         hidden = _XAI_PROMPT if re.search(_IS_GROK, self._ratio.model.lower()) else hidden
         # Providers rewrite declarations in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if re.search(_IS_GEMINI, self._ratio.model.lower()) else declared.low * 0.2
+        least = 0.0 if "gemini" in self._ratio.model.lower() else declared.low * 0.2
         rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
