@@ -32,6 +32,7 @@ def plot(title: str, across: str, up: str, numbers: Sequence[float], series: Map
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',
+        f'role="img" aria-label="{escape(title)}: {escape(up)} over {escape(across)}"',
         'font-family="sans-serif" font-size="12">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
