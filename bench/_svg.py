@@ -55,5 +55,5 @@ def plot(title: str, across: str, up: str, numbers: Sequence[float], series: Map
             f'<circle cx="{x(number):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"/>'
             for number, value in zip(numbers, values, strict=True)
         ]
-        parts.append(f'<text x="{LEFT + 12 + place * 145}" y="{TOP - 6}" fill="{colour}">● {escape(name)}</text>')
+        parts.append(f'<text x="{LEFT + 12 + place * 160}" y="{TOP - 6}" fill="{colour}">● {escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
