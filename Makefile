@@ -14,7 +14,7 @@ help:
 	@echo "make test-newest  the core tests on the newest Python of this machine"
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
-	@echo "make bench     the timings, as ratios where that is possible"
+	@echo "make bench     the timings, as ratios where that is possible, and the pictures of docs/performance.md"
 	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"

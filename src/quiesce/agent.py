@@ -155,10 +155,7 @@ class Agent(Generic[DepsT, OutT]):
         max_result: int | None = MAX_RESULT,
     ) -> None:
         check_agent_options(limits, retry, on_limit, settings, stop_policy=stop_policy, calibration=calibration)
-        if telemetry is not None:
-            from .telemetry import Telemetry
-
-            check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
+        _check_telemetry(telemetry)
         own, resolved, given = own_conversation(conversation, session, store), resolve_model(model), tool_list(tools)
         table = tool_table(given, checked_deps_type(deps_type))
         run = RunConfig(
@@ -466,3 +463,11 @@ class Agent(Generic[DepsT, OutT]):
 
 AnyAgent: TypeAlias = Agent[Any, Any]
 """An agent, whatever its deps and its output are."""
+
+
+def _check_telemetry(telemetry: object) -> None:
+    """Raises `ConfigurationError` for what is neither None nor telemetry."""
+    if telemetry is not None:
+        from .telemetry import Telemetry  # not before somebody uses it
+
+        check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")

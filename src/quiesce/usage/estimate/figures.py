@@ -34,7 +34,6 @@ _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 _UNKNOWN_PROMPT: Final = (4.0, 0.0, 400.0)
 _XAI_PROMPT: Final = (190.0, 0.0, 400.0)
 _IS_GROK: Final = r"^xai:|grok"
-_IS_GEMINI: Final = "gemini"
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -234,7 +233,7 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         tools, schema = (self._ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
         # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if _IS_GEMINI in self._model else tools.low * 0.2
+        least = 0.0 if "gemini" in self._model else tools.low * 0.2
         rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
         perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
         counted = self._ratio.vocabulary is not None and not preamble.tools and not preamble.schema
