@@ -1,19 +1,22 @@
-"""Run each framework through each scenario and print the table: `python -m bench.field [trials] [name ...]`."""
+"""Run each framework through each scenario and print the table: `python -m bench.field [trials] [name ...]`.
+
+With all of them, the table and the plots also go into the manual (`docs/field.md`, `docs/pictures`).
+"""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from typing import Any
 
+from . import page, plots
 from .environments import ROOT, CouldNotInstall, environment
+from .page import report
 from .server import provider
-from .table import SCENARIOS, table
+from .table import SCENARIOS, TRIALS
 
 # The adapters, each with the environment that it runs in and the scenarios that it has something to say about.
 ADAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -25,8 +28,11 @@ ADAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "langgraph": ("langgraph", tuple(SCENARIOS)),
     "strands": ("strands", tuple(SCENARIOS)),
     "agno": ("agno", tuple(SCENARIOS)),
+    "agent_framework": ("agent_framework", tuple(SCENARIOS)),
+    "autogen": ("autogen", tuple(SCENARIOS)),
 }
-TIME_LIMIT = 600  # seconds for one adapter in one scenario
+Rows = dict[str, list[dict[str, Any]] | str]  # of each adapter: its trials, or why there are none
+TIME_LIMIT = 1200  # seconds for one adapter in one scenario
 # Nothing leaves the machine, whatever is set outside.
 SETTINGS = {"NO_PROXY": "127.0.0.1", "LANGSMITH_TRACING": "false"}
 
@@ -62,46 +68,63 @@ def run(python: str, adapter: str, server: str, scenario: str, trials: int) -> l
     return found
 
 
-def main(trials: int, names: list[str]) -> int:
-    """Print the table. Returns 1 if something could not be run."""
-    about: dict[str, dict[str, Any]] = {}
-    found: dict[str, dict[str, list[dict[str, Any]] | str]] = {scenario: {} for scenario in SCENARIOS}
-    load = os.getloadavg()[0]
+class Found:
+    """What was found so far, also on disk: a run of an hour that is interrupted goes on where it was."""
+
+    def __init__(self, trials: int) -> None:
+        self._path = ROOT / "build" / f"field-{trials}.json"
+        self.trials = trials
+        kept = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self.load: float = kept.get("load", os.getloadavg()[0])
+        self.about: dict[str, dict[str, Any]] = kept.get("about", {})
+        self.rows: dict[str, Rows] = {scenario: kept.get("rows", {}).get(scenario, {}) for scenario in SCENARIOS}
+
+    def has(self, scenario: str, name: str) -> bool:
+        """Whether there are figures. What could not be run is tried again."""
+        return isinstance(self.rows[scenario].get(name), list)
+
+    def add(self, scenario: str, name: str, rows: list[dict[str, Any]] | str) -> None:
+        self.rows[scenario][name] = rows
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps({"load": self.load, "about": self.about, "rows": self.rows}))
+
+    def for_names(self, names: list[str]) -> dict[str, Rows]:
+        """The rows of these adapters, in their order."""
+        return {scenario: {name: rows[name] for name in names if name in rows} for scenario, rows in self.rows.items()}
+
+    def forget(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def measure(found: Found, names: list[str]) -> None:
+    """Everything that is not there yet."""
     with provider() as server:
         for scenario in SCENARIOS:
-            for name in (name for name in names if scenario in ADAPTERS[name][1]):
+            for name in (name for name in names if scenario in ADAPTERS[name][1] and not found.has(scenario, name)):
                 print(f"{scenario}: {name}", file=sys.stderr, flush=True)
                 try:
                     python = str(environment(ADAPTERS[name][0]))
-                    about[name], *found[scenario][name] = run(python, name, server, scenario, trials)
+                    count = TRIALS.get(scenario, int)(found.trials)
+                    found.about[name], *rows = run(python, name, server, scenario, count)
+                    found.add(scenario, name, rows)
                 except (CouldNotInstall, CouldNotRun) as error:
-                    found[scenario][name] = str(error)
-    _print(about, found, trials, load)
-    return int(any(isinstance(each, str) for rows in found.values() for each in rows.values()))
+                    found.add(scenario, name, str(error))
 
 
-def _print(about: dict[str, Any], found: dict[str, Any], trials: int, load: float) -> None:
-    today = dt.datetime.now(dt.UTC).date()
-    print(f"{today}, {trials} trials each: medians, the worst in brackets")
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"{machine}, load {load:.1f} before and {os.getloadavg()[0]:.1f} after")
-    print()
-    width = max(map(len, about), default=0)
-    for name, each in about.items():
-        print(
-            f"  {name:<{width}}  {', '.join(f'{package} {version}' for package, version in each['versions'].items())}"
-        )
-        print(f"  {'':<{width}}  stopped with {each['how']}")
-    for scenario, (title, columns) in SCENARIOS.items():
-        if found[scenario]:
-            print()
-            print(table(title, columns, found[scenario]))
-    print()
-    print("What the model is told of the tool that was stopped")
-    for name, rows in found["tools"].items():
-        if not isinstance(rows, str):
-            for told in dict.fromkeys(each["told"] for each in rows):
-                print(f"  {name:<{width}}  {told}")
+def main(trials: int, names: list[str]) -> int:
+    """Run everything, print the table, and write it into the manual. Returns 1 if something could not be run."""
+    found = Found(trials)
+    measure(found, names)
+    rows = found.for_names(names)
+    text = report({name: found.about[name] for name in names if name in found.about}, rows, trials, found.load)
+    print(text)
+    failed = any(isinstance(each, str) for scenario in rows.values() for each in scenario.values())
+    if names == list(ADAPTERS):
+        page.write(text)
+        plots.write(rows)
+        if not failed:
+            found.forget()
+    return int(failed)
 
 
 if __name__ == "__main__":

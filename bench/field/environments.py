@@ -17,17 +17,19 @@ WEB: Final = ("starlette>=1", "uvicorn>=0.38")
 # What each adapter needs, and what the bare client needs in each.
 REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     "quiesce": ("-e", f"{ROOT}[openai]"),
-    "openai_agents": ("openai-agents==0.24.0", "openai==3.49.0", *WEB),
-    "pydantic_ai": ("pydantic-ai-slim[openai,mcp]==2.66.0", "openai==3.49.0", *WEB),
+    "openai_agents": ("openai-agents==0.24.0", "openai==3.51.0", *WEB),
+    "pydantic_ai": ("pydantic-ai-slim[openai,mcp]==2.66.0", "openai==3.51.0", *WEB),
     "strands": ("strands-agents[openai]==1.62.0", *WEB),
     "langgraph": (
-        "langgraph==1.2.20",
+        "langgraph==1.2.22",
         "langchain==1.4.7",
         "langchain-core==1.7.2",
         "langchain-openai==1.7.3",
-        "openai==3.49.0",
+        "openai==3.51.0",
     ),
-    "agno": ("agno==3.1.10", "openai==3.49.0"),
+    "agent_framework": ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0", "openai==3.51.0"),
+    "autogen": ("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5"),
+    "agno": ("agno==3.1.10", "openai==3.51.0"),
 }
 BARE_CLIENT: Final = ("httpx2>=2", "msgspec>=0.20")
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -50,7 +50,7 @@ class Provider:
     def __init__(self) -> None:
         self.trials: defaultdict[str, list[Request]] = defaultdict(list)
         self._changed = asyncio.Condition()
-        self._calls = 0
+        self._called = 0
         self._answers: dict[int, bytes] = {}
 
     async def serve(self) -> None:
@@ -115,8 +115,7 @@ class Provider:
     async def _play(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, usage: bool
     ) -> None:
-        last = request.messages[-1]
-        prompt = text_of(last).strip() if last["role"] == "user" else ""
+        prompt, done = _asked(request.messages)
         if prompt.startswith(prompts.COUNT):
             chunks = int(prompt.removeprefix(prompts.COUNT))
             writer.write(self._answers.setdefault(chunks, wire.response(chunks)))
@@ -124,18 +123,43 @@ class Provider:
             stall = prompts.STALL if prompt == prompts.STALLED else prompts.PAUSE
             await _until_gone(request, reader, asyncio.create_task(_story(request, writer, stall, usage=usage)))
             return
-        elif prompt == prompts.TOOLS:
-            writer.write(wire.HEAD + self._two_calls() + wire.ending("tool_calls", 20, usage=usage))
+        elif prompt == prompts.TOOLS and not done:
+            writer.write(wire.HEAD + self._calls("quick", "slow") + wire.ending("tool_calls", 20, usage=usage))
+        elif prompt == prompts.LOOK_UP:
+            call = b"" if done else self._calls("quick")
+            await _piecemeal(writer, prompts.ANSWER if done else prompts.BEFORE_CALL, call)
+            writer.write(wire.ending("stop" if done else "tool_calls", 8, usage=usage))
+        elif prompt.startswith(prompts.TURNS) and done < int(prompt.removeprefix(prompts.TURNS)):
+            writer.write(wire.HEAD + self._calls("quick") + wire.ending("tool_calls", 20, usage=usage))
         else:
             writer.write(wire.HEAD + wire.event({"role": "assistant", "content": "Well."}))
             writer.write(wire.ending("stop", 2, usage=usage))
         request.whole = True
         await writer.drain()
 
-    def _two_calls(self) -> bytes:
-        self._calls += 1
-        calls = [_call(at, f"call_{self._calls}_{name}", name) for at, name in enumerate(("quick", "slow"))]
+    def _calls(self, *names: str) -> bytes:
+        self._called += 1
+        calls = [_call(at, f"call_{self._called}_{name}", name) for at, name in enumerate(names)]
         return b"".join(wire.event({"role": "assistant", "content": None, "tool_calls": [call]}) for call in calls)
+
+
+def _asked(messages: list[dict[str, Any]]) -> tuple[str, int]:
+    """The last prompt, and how many tool results have followed it."""
+    done = 0
+    for message in reversed(messages):
+        if message["role"] == "user":
+            return text_of(message).strip(), done
+        done += message["role"] == "tool"
+    return "", done
+
+
+async def _piecemeal(writer: asyncio.StreamWriter, pieces: Sequence[str], call: bytes) -> None:
+    """Each piece in a packet of its own, so that a client has more than one moment to be stopped in."""
+    writer.write(wire.HEAD)
+    for data in (*(wire.event({"role": "assistant", "content": piece}) for piece in pieces), call):
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(prompts.PIECE)
 
 
 def _call(at: int, call_id: str, name: str) -> dict[str, Any]:

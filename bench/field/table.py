@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from . import prompts
+
 Found = Mapping[str, Any]  # one trial, as the harness prints it
 Column = tuple[str, Callable[[Sequence[Found]], str]]
 
@@ -115,12 +117,48 @@ SCENARIOS: dict[str, tuple[str, list[Column]]] = {
             *_NEXT,
         ],
     ),
+    "points": (
+        "C. A run with one tool call, stopped at every point of the event loop",
+        [
+            ("points", _said(lambda each: f"{each['points']} of {each['total']}")),
+            ("all is kept", _said(lambda each: str(each["points"] - each["refused"] - each["lost"]))),
+            ("prompt lost", _said(lambda each: str(each["prompt_lost"]))),
+            ("shown text lost", _said(lambda each: str(each["text_lost"]))),
+            ("finished result lost", _said(lambda each: str(each["result_lost"]))),
+            ("next prompt refused: OpenAI", _said(lambda each: str(each["refused"]))),
+            ("strictest", _said(lambda each: str(each["strict"]))),
+        ],
+    ),
+    "many": (
+        "D. 50 runs in one process, their providers stalled; all are stopped",
+        [
+            ("last one closed, ms", _milliseconds("close_ms", "not within 5 s")),
+            ("last one returned, ms", _milliseconds("return_ms", "never")),
+            ("CPU for one run, ms", _number("run_cpu_ms", ".1f")),
+            ("memory for one run, KB", _number("run_kb", ",.0f")),
+        ],
+    ),
     "chunks": (
-        "C. An answer of 5,000 chunks: CPU time as a ratio to a bare client",
+        "E. An answer of 5,000 chunks: CPU time as a ratio to a bare client",
         [
             ("ratio", _number("ratio", ".1f")),
             ("from, to", _range("ratio")),
             ("bare, us/chunk", _number("bare_us", ".1f")),
         ],
     ),
+    "turns": (
+        f"F. {prompts.TURN_COUNT} tool turns and an answer: CPU time as a ratio to a bare client",
+        [
+            ("ratio", _number("ratio", ".1f")),
+            ("from, to", _range("ratio")),
+            ("CPU for one turn, ms", _number("turn_ms", ".1f")),
+        ],
+    ),
+    "imports": (
+        "G. The imports of a first program, in a fresh process",
+        [("CPU, ms", _number("import_ms", ",.0f")), ("memory, MB", _number("import_mb", ".0f"))],
+    ),
 }
+
+# How many trials each scenario has, for so many of the first.
+TRIALS: dict[str, Callable[[int], int]] = {"points": lambda _: 1, "many": lambda trials: min(trials, 3)}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from agno.agent import Agent, RunContentEvent, RunOutput
 from agno.db.in_memory import InMemoryDb
 from agno.models.openai import OpenAIChat
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 
 class Agno(Subject):
     packages = ("agno", "openai")
     stopped_with = "agent.cancel_run(run_id)"
+    imports = "from agno.agent import Agent; from agno.models.openai import OpenAIChat"
     thread_safe = True
 
     def __init__(self, url: str, tools: Tools) -> None:
@@ -31,9 +34,9 @@ class Agno(Subject):
 
     async def run(self, prompt: str, show: Show) -> None:
         self._output = None
-        events = self._agent.arun(prompt, stream=True, stream_events=True, yield_run_output=True)
+        self._run_id = str(uuid.uuid4())  # so that the run can be stopped before its first event
+        events = self._agent.arun(prompt, run_id=self._run_id, stream=True, stream_events=True, yield_run_output=True)
         async for event in events:
-            self._run_id = event.run_id or self._run_id
             if isinstance(event, RunOutput):
                 self._output = event
             elif isinstance(event, RunContentEvent):

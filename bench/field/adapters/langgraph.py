@@ -15,7 +15,8 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 _THREAD: Any = {"configurable": {"thread_id": "field"}}
 
@@ -23,6 +24,7 @@ _THREAD: Any = {"configurable": {"thread_id": "field"}}
 class LangGraph(Subject):
     packages = ("langgraph", "langchain", "langchain-openai", "openai")
     stopped_with = "task.cancel() of the task that reads astream(), with a checkpointer"
+    imports = "from langchain.agents import create_agent; from langchain_openai import ChatOpenAI"
 
     def __init__(self, url: str, tools: Tools) -> None:
         super().__init__(url, tools)

@@ -16,7 +16,8 @@ from agents import (
 )
 from openai import AsyncOpenAI
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 set_tracing_disabled(True)
 
@@ -24,6 +25,7 @@ set_tracing_disabled(True)
 class OpenAIAgents(Subject):
     packages = ("openai-agents", "openai")
     stopped_with = "result.cancel(), and the events read to their end"
+    imports = "from agents import Agent, Runner, function_tool"
 
     def __init__(self, url: str, tools: Tools) -> None:
         super().__init__(url, tools)

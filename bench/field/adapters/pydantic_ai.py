@@ -10,12 +10,14 @@ from pydantic_ai.messages import ModelMessage, PartDeltaEvent, PartStartEvent, T
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 
 class PydanticAI(Subject):
     packages = ("pydantic-ai-slim", "openai")
     stopped_with = "CancellationToken.cancel(), next prompt with RunCancelled.all_messages()"
+    imports = "from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIChatModel"
     thread_safe = True
 
     def __init__(self, url: str, tools: Tools) -> None:

@@ -8,12 +8,14 @@ from quiesce import Agent, Run, tool
 from quiesce.events import TextDelta
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 
 class Quiesce(Subject):
     packages = ("quiesce",)
     stopped_with = "run.cancel()"
+    imports = "from quiesce import Agent, tool; from quiesce.models.providers.openai_chat import OpenAIChat"
     thread_safe = True
 
     def __init__(self, url: str, tools: Tools) -> None:

@@ -10,7 +10,8 @@ from quiesce import ToolContext, tool
 from quiesce.events import TextDelta, ToolProgress
 
 from .. import prompts
-from ._harness import Show, main
+from ._harness import main
+from ._subject import Show
 from .quiesce import Quiesce
 
 

@@ -7,12 +7,14 @@ from typing import Any
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
 
-from ._harness import Show, Subject, Tools, main
+from ._harness import main
+from ._subject import Show, Subject, Tools
 
 
 class Strands(Subject):
     packages = ("strands-agents", "openai")
     stopped_with = "agent.cancel()"
+    imports = "from strands import Agent, tool; from strands.models.openai import OpenAIModel"
     thread_safe = True
 
     def __init__(self, url: str, tools: Tools) -> None:
