@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Served:
 
 
 @asynccontextmanager
-async def server(program: str) -> AsyncIterator[Served]:
+async def server(program: str) -> AsyncGenerator[Served]:
     """A server that runs `bench._serving_agent`."""
     options = ["serve", "bench._serving_agent:agent", "--port", "0", "--max-runs", "5000", "--max-streams", "5000"]
     command = [sys.executable, "-c", program, *options]
