@@ -32,9 +32,12 @@ class Load(NamedTuple):
 
 def processor_seconds(pid: int) -> float:
     """What a process has used, and its children, those that have ended too."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has just ended: its parent has its time
+        return 0.0
     used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return used + sum(processor_seconds(int(each)) for each in children)
 
 
