@@ -44,7 +44,7 @@ def processor_seconds(pid: int) -> float:
 async def load_of(url: str, database: int, workers: list[int]) -> Load:
     import asyncpg
 
-    await asyncio.sleep(1.2)  # the statistics of a connection are sent once a second
+    await asyncio.sleep(11)  # a connection that is idle sends its statistics after ten seconds
     connection = await asyncpg.connect(url)
     row = await connection.fetchrow(
         "SELECT xact_commit, tup_inserted + tup_updated + tup_deleted, (SELECT wal_bytes FROM pg_stat_wal)"
