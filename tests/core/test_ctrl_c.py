@@ -1,13 +1,17 @@
 """Ctrl-C without a handler, in a bare loop: it stops the run that it meets, and is raised."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import pytest
 
 from quiesce import Agent, tool
 from quiesce.conversation.validity import faults
 from quiesce.hooks import BeforeToolCall
+from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.programs import CallPrograms
 
 pytestmark = pytest.mark.promise("P7", "P8")
 
@@ -67,6 +71,24 @@ def test_in_a_hook_of_a_tool() -> None:
     result = press(agent)
     assert result.stop_reason == "cancelled"
     assert [each.outcome for each in result.receipt.calls] == ["never_started"]
+
+
+def test_as_a_tool_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found at line 1,473 of 5,400: the value was lost between the tool and the call."""
+
+    @contextmanager
+    def noted(self: object, *, keep: bool) -> Generator[None]:
+        yield
+        if not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+
+    pressed: list[bool] = []
+    monkeypatch.setattr(CallPrograms, "noted", noted)
+    result = press(Agent(ScriptedModel([Call("quick")], then="Fine."), tools=[quick]))
+    assert [each.outcome for each in result.receipt.calls] == ["completed"]
+    results = [each.text for message in result.messages if isinstance(message, ToolMessage) for each in message.results]
+    assert results == ["done"]
 
 
 def test_in_the_model() -> None:

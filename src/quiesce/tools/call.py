@@ -143,7 +143,6 @@ class CallInProgress:
         self._host.emit(ToolStarted(self.questions.call))
         try:
             value = await self._invocation.run(tool, arguments)
-            self._invocation.returned = (value,)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return

@@ -86,10 +86,13 @@ class Invocation:
         `abandon`. Those of a function that came to its own end go on, and the receipt names them.
         """
         if tool.policy.on_stop == "kill":
-            return await self._run_in_process(tool, arguments)
+            self.returned = (await self._run_in_process(tool, arguments),)
+            return self.returned[0]
         with self._programs.noted(keep=tool.policy.on_stop == "abandon"):
             try:
-                return await self._run_here(tool, arguments)
+                # In one line with the call: a Ctrl-C that comes as this block is left does not cost the value.
+                self.returned = (await self._run_here(tool, arguments),)
+                return self.returned[0]
             except asyncio.CancelledError:
                 if self.stopping and self.thread is None:
                     await self._programs.end_started(self._grace_left())
