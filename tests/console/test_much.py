@@ -10,6 +10,27 @@ from playwright.sync_api import Page, expect
 from .conftest import Site
 from .console import begin_story, prompt, requests_of, run_state, wait_for_run_after
 
+# Whether the text is on the page. Sections that are far from the view are empty, so each is scrolled to.
+SCROLLED_THROUGH = """async (said) => {
+  const letters = (text) => text.replaceAll(/\\s/g, "");
+  const frame = () => new Promise(requestAnimationFrame);
+  const textOf = async (node) => {
+    if (node.classList?.contains("md-section")) {
+      node.scrollIntoView();
+      for (let n = 0; n < 100 && !node.firstChild; n++) await frame();
+    } else if (node.querySelector?.(".md-section")) {
+      let all = "";
+      for (const child of [...node.childNodes]) all += await textOf(child);
+      return all;
+    }
+    return node.textContent;
+  };
+  for (const end = performance.now() + 20000; performance.now() < end; await frame()) {
+    const words = document.querySelector(".entry.assistant .words");
+    if (words && letters(await textOf(words)) === letters(said)) return true;
+  }
+  return false;
+}"""
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
 
 
@@ -54,14 +75,10 @@ def test_thousands_of_events_are_all_shown(page: Page, site: Site) -> None:
     run_state(page, "Finished")
     said = page.request.get(f"{site.url}runs/{run_id}").json()["messages"][-1]["content"][0]["text"]
     assert len(said) > 50_000
-    all_shown = """said => {
-      const letters = (text) => text?.replaceAll(/\\s/g, "");
-      return letters(document.querySelector(".entry.assistant .words")?.textContent) === letters(said);
-    }"""
-    page.wait_for_function(all_shown, arg=said)
+    assert page.evaluate(SCROLLED_THROUGH, said)
     page.reload()
     run_state(page, "Finished")
-    page.wait_for_function(all_shown, arg=said)  # the end is known before all that led to it is read again
+    assert page.evaluate(SCROLLED_THROUGH, said)  # the end is known before all that led to it is read again
 
 
 def test_the_picture_of_a_run_of_hours_can_be_drawn(page: Page, site: Site) -> None:

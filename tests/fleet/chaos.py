@@ -257,7 +257,7 @@ class Chaos:
             with suppress(StoreError):  # no run has begun there
                 assert not faults(await Session(session, self._fleet.fleet.store).load())
         starts = Counter(
-            (by_id[run].session, call) for _, kind, run, call in witnessed(self._witness) if kind == "start"
+            (by_id[run].session, call) for _, kind, run, call, *_ in witnessed(self._witness) if kind == "start"
         )
         twice = {key: count for key, count in starts.items() if count > 1 and key in finished}
         assert not await self._without_repeatable(twice), twice

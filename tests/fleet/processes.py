@@ -70,16 +70,16 @@ class WorkerProcess:
         self._log.close()
 
 
-def witnessed(path: Path) -> list[tuple[int, str, str, str]]:
-    """What the tools did: the process, `start` or `done`, the run, and the call."""
+def witnessed(path: Path) -> list[tuple[Any, ...]]:
+    """What the tools did: the process, `start`, `done` or `stopped`, the run, the call, and the time of a stop."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return [tuple(json.loads(line)) for line in lines]  # type: ignore[misc]
+    return [tuple(json.loads(line)) for line in lines]
 
 
 def counted(path: Path, what: str) -> dict[str, int]:
     """How often each call was started or done."""
     found: dict[Any, int] = {}
-    for _, kind, _, call in witnessed(path):
+    for _, kind, _, call, *_ in witnessed(path):
         if kind == what:
             found[call] = found.get(call, 0) + 1
     return found

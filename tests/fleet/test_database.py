@@ -23,7 +23,7 @@ def test_a_transaction_that_is_cancelled_is_rolled_back_and_the_cancellation_is_
             async with opened.transaction() as db:
                 await db.execute("INSERT INTO quiesce_fleet_caps VALUES ('ann', 'agent', 1)")
                 begun.set()
-                await db.execute("SELECT pg_sleep(30)")
+                await db.execute("SELECT pg_sleep(3)")
 
         task = asyncio.create_task(change())
         await begun.wait()
@@ -48,7 +48,7 @@ def test_a_statement_without_an_answer_costs_its_timeout_once(fleet_url: str, mo
             before = await db.fetchval("SELECT pg_backend_pid()")
         with pytest.raises(StoreUnavailable):
             async with opened.transaction() as db:
-                await db.execute("SELECT pg_sleep(30)")
+                await db.execute("SELECT pg_sleep(3)")
         async with opened.transaction() as db:
             assert await db.fetchval("SELECT pg_backend_pid()") != before
         await opened.close()

@@ -27,6 +27,7 @@ ROUTES = [
     ("GET", "/events", None),
     ("POST", "/runs/{id}/cancel", {}),
     ("POST", "/runs/{id}/steer", {"text": "x"}),
+    ("POST", "/runs/{id}/pause", {}),
     ("POST", "/runs/{id}/resume", {"answers": []}),
     ("POST", "/runs/{id}/undo", {}),
     ("POST", "/runs/{id}/continue", {}),

@@ -35,6 +35,7 @@ MODULES: Final = {
     "quiesce.models.base": "the protocol of a model",
     "quiesce.models.scripted": "a model that follows a script",
     "quiesce.server": "agents over HTTP",
+    "quiesce.fleet.temporal": "runs as workflows of Temporal",
     "quiesce.telemetry": "OpenTelemetry spans",
     "quiesce.testing": "agents, tools and stops in your own tests",
     "quiesce.processes.environment": "what a program that a tool starts gets of the environment",

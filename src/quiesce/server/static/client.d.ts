@@ -111,10 +111,12 @@ export class Client {
   health(options?: RequestOptions): Promise<Health>;
 }
 
-/** Whether the request changed anything. */
+/** Whether the request changed anything. In a fleet it may be stored, and the run's worker not have it yet. */
 export interface Accepted {
-  /** Whether the request changed anything. */
+  /** Whether the request changed anything, or is stored for a worker that does not answer yet. */
   accepted: boolean;
+  /** False when the run's worker does not have it yet. Always true without a fleet. */
+  delivered: boolean;
 }
 
 /** The agents of this server; the first is the default. */
@@ -535,7 +537,7 @@ export interface HandedOff {
 /** Whether the server accepts new runs. */
 export interface Health {
   /** ok, or draining while the server shuts down. */
-  status: "draining" | "ok";
+  status: "draining" | "ok" | "store_unavailable";
   /** The number of active runs. */
   runs: number;
   /** The version of the server. */
