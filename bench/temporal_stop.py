@@ -21,11 +21,16 @@ from temporalio.client import Client
 
 from bench import fleet_stop
 from bench._loopback import PROVIDER, Provider
-from bench.fleet_stop import ROOT, STOPS, TAKEOVERS, shown
+from bench.fleet_stop import ROOT, STOPS, TAKEOVERS, percentiles
 from quiesce.fleet.temporal import TemporalFleet, TemporalRun
 
 LEASE = 3.0
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+def shown(what: str, seconds: list[float]) -> None:
+    median, p99 = percentiles(seconds)
+    print(f"{what:<44} median {median:7.2f} ms   p99 {p99:7.2f} ms", flush=True)
 
 
 class Bench:
