@@ -163,12 +163,11 @@ async def through_postgres(provider: Provider, port: int) -> None:
     postgres = Postgres(connections=100)
     try:
         async with fleet_stop.opened(postgres, provider) as bench:
-            bare = await fleet_stop.bare_rounds(bench.url)
             worker = bench.worker(port)
-            await fleet_stop.latencies(bench, bare)
+            await fleet_stop.latencies(bench)
             worker.terminate()
             worker.wait()
-            await fleet_stop.queued(bench, bare)
+            await fleet_stop.queued(bench)
         async with fleet_stop.opened(postgres, provider) as bench:
             await fleet_stop.takeovers(bench, port)
     finally:
