@@ -468,6 +468,6 @@ AnyAgent: TypeAlias = Agent[Any, Any]
 def _check_telemetry(telemetry: object) -> None:
     """Raises `ConfigurationError` for what is neither None nor telemetry."""
     if telemetry is not None:
-        from .telemetry import Telemetry  # not before somebody uses it
+        from .telemetry import Telemetry  # loaded when it is first used
 
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")

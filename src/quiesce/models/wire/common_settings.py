@@ -81,7 +81,7 @@ def gemini_effort(settings: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def openai_cache(settings: dict[str, Any], model: str, label: str) -> dict[str, Any]:
-    """OpenAI caches by itself; from GPT-5.6 on it can be told not to."""
+    """OpenAI caches by itself; from GPT-5.6 on it has a setting that turns it off."""
     found = _GPT.search(model)
     can_stop = found is not None and (int(found[1]), int(found[2] or 0)) >= _FIRST_WITHOUT_CACHE
     if settings.get("cache") is False and can_stop:
