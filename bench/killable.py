@@ -53,6 +53,9 @@ class Host:
 
     def record_late(self, outcome: object) -> None: ...
 
+    def stop_because(self, error: BaseException) -> None:
+        raise error
+
 
 async def time_calls(tool: Tool, rounds: int) -> list[float]:
     times: list[float] = []

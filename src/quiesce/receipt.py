@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -258,11 +258,14 @@ def _when(receipt: Receipt) -> str:
     return f"asked for {asked}, took effect {took_effect}"
 
 
+_OWN_ENDS: Final = {"interrupt": "waits for a person", "error": "failed"}
+
+
 def _headline(receipt: Receipt) -> str:
     if receipt.stop_reason == "crashed":
         return f"Run {receipt.run_id} crashed: its process ended, or was lost, before the run was at rest."
     if receipt.cause is None:
-        return f"Run {receipt.run_id} ended by itself ({receipt.stop_reason})."
+        return f"Run {receipt.run_id} {_OWN_ENDS.get(receipt.stop_reason, 'ended by itself')} ({receipt.stop_reason})."
     return f"Run {receipt.run_id} was stopped ({receipt.cause})."
 
 

@@ -1,6 +1,8 @@
 """Ctrl-C without a handler, in a bare loop: it stops the run that it meets, and is raised."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -11,7 +13,10 @@ from quiesce.conversation.validity import faults
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools import invocation
 from quiesce.tools.programs import CallPrograms
+from quiesce.tools.thread import ThreadCall
+from quiesce.tools.worker.call import WorkerCall
 
 pytestmark = pytest.mark.promise("P7", "P8")
 
@@ -121,6 +126,62 @@ def test_between_the_claim_and_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     asyncio.run(main())
     assert agent.active_runs == ()
+
+
+@pytest.mark.parametrize("at", ["start", "wait"])
+def test_in_the_loop_while_a_thread_works(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found at line 1,741 of 5,807: it was taken for the failure of the tool, and swallowed."""
+    working, go_on, pressed = threading.Event(), threading.Event(), []
+
+    @tool
+    def slow() -> str:
+        working.set()
+        go_on.wait(10)
+        return "late"
+
+    class Pressed(ThreadCall):
+        async def wait(self) -> object:
+            if pressed:
+                return await super().wait()
+            pressed.append(True)
+            if at == "start":
+                raise KeyboardInterrupt
+            waiting = super().wait()
+            waiting.send(None)
+            working.wait(10)
+            return waiting.throw(KeyboardInterrupt)
+
+    monkeypatch.setattr(invocation, "ThreadCall", Pressed)
+    try:
+        result = press(Agent(ScriptedModel([Call("slow")], then="Fine."), tools=[slow]))
+    finally:
+        go_on.set()
+    assert [each.outcome for each in result.receipt.calls] == ["cancelled" if at == "start" else "abandoned"]
+    assert bool(result.receipt.still_running) is (at == "wait")
+
+
+@tool(on_stop="kill")
+def in_a_process() -> str:
+    time.sleep(60)
+    return "late"
+
+
+def test_in_the_loop_while_a_process_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is gone when the run is at rest."""
+    worked = []
+
+    class Pressed(WorkerCall):
+        async def wait(self) -> object:
+            waiting = super().wait()
+            waiting.send(None)
+            worked.append(self)
+            return waiting.throw(KeyboardInterrupt)
+
+    monkeypatch.setattr("quiesce.tools.worker.call.WorkerCall", Pressed)
+    result = press(Agent(ScriptedModel([Call("in_a_process")], then="Fine."), tools=[in_a_process]))
+    assert [each.outcome for each in result.receipt.calls] in (["killed"], ["never_started"])
+    assert worked[0]._worker.supervised.gone
+    assert result.receipt.still_running == ()
 
 
 def test_what_a_thread_raises_is_the_failure_of_its_tool() -> None:

@@ -50,10 +50,18 @@ def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.M
         run = agent.start("Go")
         with pytest.raises(RuntimeError, match="a bug in settling"):
             await asyncio.wait_for(run, 5)
+        events = await asyncio.wait_for(_all_events(run), 5)
+        assert [(each.stop_reason, each.error) for each in events if isinstance(each, RunEnded)] == [
+            ("error", "a bug in settling")
+        ]
         assert not agent.active_runs
         assert agent.conversation.holder is None
 
     asyncio.run(main())
+
+
+async def _all_events(run: Any) -> list[Event]:
+    return [event async for event in run.events()]
 
 
 def test_a_tap_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -158,13 +158,17 @@ def test_one_who_steered_anothers_run_leaves_it_running() -> None:
 
 # --- At every step ----------------------------------------------------------------------------------------------------
 
+# `make test` takes every seventh step, `make proof` each one.
+stride = pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.proof)], ids=["sample", "every_step"])
 
+
+@stride
 @pytest.mark.parametrize("kind", [stalled_agent, ready_agent])
 @pytest.mark.parametrize("use", [call, stream])
-def test_an_exception_before_any_step_of_the_wait(use, kind) -> None:
+def test_an_exception_before_any_step_of_the_wait(use, kind, stride) -> None:
     """What is asked for at each of them: the exception itself, no active run, one background, and a next prompt."""
     call(ready_agent())
-    for step in itertools.count():
+    for step in itertools.count(0, stride):
         agent, error = kind(), Limit(step)
         raiser = Raiser(error, step, ready=busy(agent))
         with suppress(Limit) if kind is ready_agent else pytest.raises(Limit):
@@ -179,8 +183,9 @@ def test_an_exception_before_any_step_of_the_wait(use, kind) -> None:
     assert step > 200
 
 
-def test_an_exception_before_any_step_of_the_first_wait_of_a_process() -> None:
-    for step in itertools.count():
+@stride
+def test_an_exception_before_any_step_of_the_first_wait_of_a_process(stride) -> None:
+    for step in itertools.count(0, stride):
         close_portals()
         agent, error = stalled_agent(), Limit(step)
         raiser = Raiser(error, step, ready=busy(agent))
@@ -194,10 +199,11 @@ def test_an_exception_before_any_step_of_the_first_wait_of_a_process() -> None:
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
-def test_an_exception_before_any_step_of_starting() -> None:
+@stride
+def test_an_exception_before_any_step_of_starting(stride) -> None:
     """Whoever is interrupted in `start()` has no handle: the run does not go on. What it returned is the caller's."""
     call(ready_agent())
-    for step in itertools.count():
+    for step in itertools.count(0, stride):
         agent, error, handles = stalled_agent(), Limit(step), []
         raiser = Raiser(error, step)
         with suppress(Limit):
@@ -213,7 +219,8 @@ def test_an_exception_before_any_step_of_starting() -> None:
     assert step > 200
 
 
-def test_an_exception_before_any_step_of_an_undo() -> None:
+@stride
+def test_an_exception_before_any_step_of_an_undo(stride) -> None:
     undone = []
 
     @tool
@@ -224,7 +231,7 @@ def test_an_exception_before_any_step_of_an_undo() -> None:
     async def back() -> None:
         undone.append(1)
 
-    for step in itertools.count():
+    for step in itertools.count(0, stride):
         undone.clear()
         result = Agent(ScriptedModel([Call("work")], then="Fine."), tools=[work])("go")
         raiser = Raiser(Limit(step), step)

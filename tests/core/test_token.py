@@ -11,6 +11,7 @@ from quiesce import CancellationToken, Cancelled, Mode
 from quiesce.cancellation import Cause, TokenView
 from quiesce.cancellation.cause import parse_mode
 from quiesce.errors import UnknownMode
+from tests.core.interrupted import interrupted_at_each_line
 
 pytestmark = pytest.mark.promise("P1", "P8")
 
@@ -239,3 +240,23 @@ def test_a_callback_that_is_interrupted_by_ctrl_c_at_its_registration_passes_it_
 
     with pytest.raises(KeyboardInterrupt):
         getattr(token, register)(interrupted)
+
+
+@pytest.mark.promise("P1")
+def test_a_stop_that_ctrl_c_cuts_reaches_everybody() -> None:
+    """Found by the injector: the token was cancelled, its children were not, and a second stop changed nothing."""
+
+    def play(press) -> None:
+        token, told = CancellationToken(), []
+        child = token.child()
+        grandchild = child.child()
+        for number, each in enumerate((token, child, grandchild)):
+            each.watch(lambda mode, number=number: told.append((number, mode)))
+            each.on_cancel(lambda cause, number=number: told.append((number, cause.reason)))
+        press(lambda: token.cancel("why"))
+        assert [(each.mode, each.stop_now) for each in (token, child, grandchild)] == [(Mode.NOW, True)] * 3
+        assert set(told) == {(number, what) for number in range(3) for what in (Mode.NOW, "why")}
+        assert grandchild.cause.origin.reason == "why"
+        assert token.cancel("again") is False
+
+    assert interrupted_at_each_line(("cancellation/token.py",), play) > 80

@@ -7,5 +7,5 @@ from typing import Final
 # Each takes a way of its own into a run; the others share one of these.
 DIFFERENT_SOURCES: Final = ("task", "hook", "kill", "after_turn", "twice")
 
-# Every third point: a workload has several hundred, and neighbours mostly lie in the same await.
+# Every third point: neighbours mostly lie in the same await.
 SOME_POINTS: Final = 3

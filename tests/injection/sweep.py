@@ -1,6 +1,6 @@
 """A table of stops and violations for each workload: `python -m tests.injection.sweep --loop uvloop`.
 
-The tests of this folder stop at the first violation of a workload, and so does a row; the table goes on with the next.
+The tests of this folder end at the first violation of a workload; a row goes on, and counts them all.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quiesce.testing import ALL_SOURCES, StopViolation, stop_everywhere, trial
-from quiesce.testing.injector import FAULTS
+from quiesce.testing import ALL_SOURCES, StopViolation, trial
+from quiesce.testing.injector import FAULTS, Injection
+from quiesce.testing.stop_everywhere import _as_scenario, _Sweep
+from quiesce.testing.trial import TrialResult
 
 from .test_faults import follow_up
 from .workloads import WORKLOADS
 
-SETS: Final[dict[str, Sequence[str]]] = {"stops": ALL_SOURCES, "faults": tuple(FAULTS), "lines": ("line", "ctrl_c")}
+SETS: Final[dict[str, Sequence[str]]] = {
+    "stops": ALL_SOURCES,
+    "faults": tuple(FAULTS),
+    "lines": ("line", "ctrl_c"),
+    "ctrl_c": ("ctrl_c",),
+}
 LOOPS: Final = ("asyncio", "uvloop", "eager")
 
 
@@ -29,17 +36,30 @@ def use_uvloop() -> None:
     replaced.VirtualLoop = VirtualUvloop
 
 
-def row(name: str, sources: Sequence[str], stride: int, *, eager: bool) -> tuple[int, str]:
-    """The number of stops of one workload, and its violation, if any."""
-    try:
-        report = stop_everywhere(
-            WORKLOADS[name], sources=sources, stride=stride, name=name, eager=eager, follow_up=follow_up(name)
-        )
-    except StopViolation as violation:
-        return 0, str(violation)
-    points = ", ".join(f"{count} {kind}s" for kind, count in report.points.items())
-    print(f"| {name} | {points} | {report.runs} | 0 |", flush=True)
-    return report.runs, ""
+class CountingSweep(_Sweep):
+    """Goes on after a violation."""
+
+    def __init__(self, name: str, *, eager: bool) -> None:
+        scenario: Any = _as_scenario(WORKLOADS[name], "Go.")
+        super().__init__(scenario, follow_up(name), 0, name, eager=eager)
+        self.found: Final[list[str]] = []
+
+    def _try(self, injection: Injection | None, kind: str) -> TrialResult:
+        try:
+            return super()._try(injection, kind)
+        except StopViolation as violation:
+            self.found.append(str(violation).rpartition("\n")[0])
+            return TrialResult(0, [], [])
+
+
+def row(name: str, options: argparse.Namespace) -> CountingSweep:
+    """All stops of one workload."""
+    sweep = CountingSweep(name, eager=options.loop == "eager")
+    for source in SETS[options.chosen]:
+        sweep.stop_from(source, options.stride, distinct=options.distinct)
+    points = ", ".join(f"{count} {kind}s" for kind, count in sweep.report.points.items())
+    print(f"| {name} | {points} | {sweep.report.runs} | {len(sweep.found)} |", flush=True)
+    return sweep
 
 
 def main() -> None:
@@ -48,19 +68,17 @@ def main() -> None:
     parser.add_argument("--loop", choices=LOOPS, default="asyncio", help="the event loop, or eager tasks on asyncio's")
     parser.add_argument("--set", choices=SETS, default="stops", dest="chosen", help="which sources of stops")
     parser.add_argument("--stride", type=int, default=1, help="every n-th point only")
+    parser.add_argument("--distinct", action="store_true", help="each line of source the first and the last time only")
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help="all of them if none is named")
     options = parser.parse_args()
     if options.loop == "uvloop":
         use_uvloop()
     print(f"Python {platform.python_version()}, {options.loop}, {options.chosen}, every {options.stride}. point")
     print("| workload | points | stops | violations |\n|---|---|---|---|")
-    began, stops, found = time.monotonic(), 0, list[str]()
-    for name in options.names or WORKLOADS:
-        made, violation = row(name, SETS[options.chosen], options.stride, eager=options.loop == "eager")
-        stops += made
-        if violation:
-            print(f"| {name} | | | 1 |", flush=True)
-            found.append(violation)
+    began = time.monotonic()
+    rows = [row(name, options) for name in options.names or WORKLOADS]
+    found = [violation for each in rows for violation in each.found]
+    stops = sum(each.report.runs for each in rows)
     print(f"{stops} stops, {len(found)} violations, {time.monotonic() - began:.0f} s", *found, sep="\n\n")
 
 

@@ -10,7 +10,7 @@ import pytest
 from quiesce.cancellation import CancellationToken, StopScope
 from quiesce.conversation.answer import AnswerBuilder
 from quiesce.messages import Outcome, ToolMessage
-from quiesce.run import settle
+from quiesce.run import foreign_tasks, settle, stream_timeouts
 from quiesce.run.events.fanout import EventFanout
 from quiesce.run.handle import Run
 from quiesce.run.spending import Spending
@@ -32,6 +32,7 @@ CONTROLS = (
     "tools_that_may_be_left",
     "two_runs_of_one_agent",
     "sync_tools",
+    "stall",
 )
 
 
@@ -189,6 +190,20 @@ def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Run, "_result", result)
     caught("P7", "text", sources=["task"])
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.parametrize("source", ["stop_and_reset", "stop_then_reset", "reset_then_stop"])
+def test_an_error_that_is_never_taken_is_found(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection breaks as the run is stopped: "Task exception was never retrieved"."""
+    monkeypatch.setattr(foreign_tasks, "_take_error", lambda task: None)
+    caught("P5", "text", sources=[source])
+
+
+@pytest.mark.promise("P1")
+def test_a_ctrl_c_in_a_timer_that_the_run_does_not_hear_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_timeouts, "stopping", lambda callback, stop: callback)
+    caught("P1", "stall", sources=["ctrl_c"], distinct=True, stride=9)
 
 
 @pytest.mark.promise("P7")

@@ -18,20 +18,17 @@ import uvloop
 
 from quiesce._threads.loop_end import NEVER
 from quiesce.processes.supervised import live_processes
-from quiesce.testing.virtual_time import PROCESS_TIMEOUT, STUCK_AFTER, wait_for_threads
+from quiesce.testing.virtual_time import PROCESS_TIMEOUT, STUCK_AFTER, CountedSteps
 
 LOOK_EVERY = 0.001
 SAME_TIME = 1e-9
 
 
-class VirtualUvloop(uvloop.Loop):
+class VirtualUvloop(CountedSteps, uvloop.Loop):
     """As `VirtualLoop`: a clock that jumps, and `before_step` before each callback and in the middle of each wait."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
-        self.steps = 0
-        self.before_step: Callable[[], None] | None = None
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._never: list[asyncio.TimerHandle] = []
         self._numbers = itertools.count()
@@ -39,26 +36,6 @@ class VirtualUvloop(uvloop.Loop):
         self._idle_since = time.monotonic()
         self._waits_until = -1.0
         super().call_later(LOOK_EVERY, self._look)
-
-    def time(self) -> float:
-        return self.now
-
-    def _step(self, callback: Callable[..., Any], *args: Any) -> None:
-        self.steps += 1
-        if self.before_step is not None:
-            self.before_step()
-        callback(*args)
-        wait_for_threads()
-
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        return super().call_soon(self._step, callback, *args, context=context)
-
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        return super().call_soon_threadsafe(self._step, callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
@@ -109,6 +86,9 @@ class VirtualUvloop(uvloop.Loop):
             return
         self.now = max(self.now, until)
         while self._timers and self._timers[0][0] <= self.now:
-            handle = heapq.heappop(self._timers)[2]
-            if not handle.cancelled():
-                super().call_soon(handle._run)
+            uvloop.Loop.call_soon(self, _run_timer, heapq.heappop(self._timers)[2])  # its callback is counted
+
+
+def _run_timer(handle: asyncio.TimerHandle) -> None:
+    if not handle.cancelled():  # by now: another timer of the same time may have done so
+        handle._run()

@@ -30,6 +30,7 @@ _numbers = itertools.count(1)
 
 class Provider(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each event waits up to 40 ms for the acknowledgement of the one before
     timeout = 20  # a page that never hangs up is wrong
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 import trustme
 from tool_runs import call, run_async
@@ -19,7 +20,7 @@ from tool_runs import call, run_async
 from quiesce import Agent
 from quiesce.errors import ConfigurationError
 from quiesce.models.scripted import ScriptedModel
-from quiesce.tools.builtin import http_get, make_http_get
+from quiesce.tools.builtin import http_get, make_http_get, public_network
 
 pytestmark = pytest.mark.promise("P4")
 
@@ -362,6 +363,7 @@ def test_a_certificate_is_for_the_name_and_not_for_the_address(
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(public_network, "certificates", httpx2.create_ssl_context)  # not those that were read before
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("site.example").configure_cert(context)
     site = Site(context)

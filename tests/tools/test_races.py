@@ -138,7 +138,7 @@ def race(kind: str, trials: int, book: Path) -> None:
     assert stray_processes() == []
 
 
-@pytest.mark.parametrize(("kind", "trials"), [("async", 200), ("thread", 150), ("process", 150)])
+@pytest.mark.parametrize(("kind", "trials"), [("async", 100), ("thread", 60), ("process", 60)])
 def test_races(kind: str, trials: int, tmp_path: Path, replies: None) -> None:
     race(kind, trials, tmp_path / "book")
 

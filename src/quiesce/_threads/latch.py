@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar, cast
 
+from .loop_callback import made_again
+
 _T = TypeVar("_T")
 _keys: Final = itertools.count()
 
@@ -87,6 +89,7 @@ class Latch(Generic[_T]):
         future: asyncio.Future[_T] = loop.create_future()
         key = next(_keys)
 
+        @made_again
         def fill() -> None:
             if future.done():  # cancelled
                 return

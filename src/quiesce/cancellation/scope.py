@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import anyio
 
+from .._threads.loop_callback import made_again
 from .cause import Mode
 from .token import CancellationToken, Unregister
 
@@ -30,16 +31,25 @@ class StopScope:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._scope.__enter__()
-        self._forget = self._token.watch(self._on_request)
-        return self
+        try:
+            self._forget = self._token.watch(self._on_request)
+            return self
+        except BaseException as error:  # Ctrl-C: a scope that is left open would cancel the task for ever
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._forget is not None:
-            self._forget()
-        self._loop = None
-        return bool(self._scope.__exit__(kind, error, trace))
+        try:
+            if self._forget is not None:
+                self._forget()
+            self._loop = None
+            return bool(self._scope.__exit__(kind, error, trace))
+        except KeyboardInterrupt:
+            with suppress(RuntimeError):  # it was left before the Ctrl-C
+                self._scope.__exit__(kind, error, trace)
+            raise
 
     def react_at(self, mode: Mode) -> bool:
         """Change how urgent a stop must be to close the scope; whether one closes it now. For the task inside it."""
@@ -59,7 +69,7 @@ class StopScope:
         loop = self._loop
         if loop is not None and mode >= self._mode:
             with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
-                loop.call_soon_threadsafe(self._close)
+                loop.call_soon_threadsafe(made_again(self._close))
 
     def _close(self) -> None:
         if self._loop is not None:

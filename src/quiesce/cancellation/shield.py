@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from .._threads.loop_callback import made_again
+
 
 class BoundedShield:
     """Waits for futures although the waiting task is cancelled.
@@ -31,10 +33,12 @@ class BoundedShield:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 
+        @made_again
         def end(_: object = None) -> None:
             if not ended.done():
                 ended.set_result(None)
 
+        @made_again
         def one_less(future: asyncio.Future[Any]) -> None:
             waiting.discard(future)
             if not waiting:

@@ -56,6 +56,20 @@ class CancellationToken:
         except UnknownMode:
             self._spread(Cause(source, reason, Mode.NOW))
             raise
+        except KeyboardInterrupt:  # in the middle: some watchers may not know of the stop
+            self._spread_again(Cause(source, reason, parse_mode(mode)))
+            raise
+
+    def _spread_again(self, cause: Cause) -> None:
+        """Do all that `_spread` does, whatever of it was done before: watchers may be called twice."""
+        waiting: list[tuple[CancellationToken, Cause]] = [(self, cause)]
+        while waiting:
+            token, cause = waiting.pop()
+            first = token._first.setdefault("cause", cause)
+            token._modes.setdefault(cause.mode, cause)
+            token.stop_now = token.stop_now or cause.mode >= Mode.NOW
+            token._notify(token.mode or cause.mode)
+            waiting.extend((child, first.from_parent(cause.mode)) for child in token._living_children())
 
     def _spread(self, cause: Cause) -> bool:
         """Latch this token and all below it, then call their watchers. A loop, not recursion: trees may be deep."""
@@ -165,7 +179,7 @@ class CancellationToken:
             unregister()
 
     def on_cancel(self, callback: Callable[[Cause], object]) -> Unregister:
-        """Call `callback(cause)` once when a stop is asked for, at once if it already was.
+        """Call `callback(cause)` once when a stop is asked for, at once if it already was; again if a Ctrl-C cuts it.
 
         It runs in the thread that calls `cancel()` and should be short. If it raises, that is logged, no more;
         it may use this token freely. The function that is returned takes the callback off again.
@@ -262,7 +276,7 @@ class CancellationToken:
 
 
 class _Callback:
-    """One registration. The first claim fires it, and no other."""
+    """One registration. The first claim fires it, and no other, unless a Ctrl-C has cut it."""
 
     __slots__ = ("_callback", "_claims", "forget", "token")
 
@@ -276,9 +290,15 @@ class _Callback:
         claim = object()
         if self._claims.setdefault("fired", claim) is not claim:
             return None
-        if self.forget is not None:  # a registration that has fired keeps nothing alive
+        try:
+            interrupt = _guarded(self._callback, cause)
+        except KeyboardInterrupt as raised:
+            interrupt = raised
+        if interrupt is not None:  # it was cut: the stop calls it again
+            self._claims.pop("fired", None)
+        elif self.forget is not None:  # a registration that has fired keeps nothing alive
             self.forget()
-        return _guarded(self._callback, cause)
+        return interrupt
 
 
 class _Keep(_Callback):

@@ -18,6 +18,7 @@ from typing import Any, Final
 import httpx2
 
 from .._threads.tasks import start_task
+from ..models.wire.certificates import certificates
 from ..tools.policy import FINAL_GRACE
 from .stdio import NO_ANSWER
 
@@ -38,7 +39,8 @@ class ServerClient(httpx2.AsyncClient):
     def __init__(self, headers: Mapping[str, str], on_expired: Callable[[], None]) -> None:
         # No read timeout and no limit of connections: a tool may take long, and a stop or a deadline ends it.
         timeout = httpx2.Timeout(30.0, read=None, pool=None)
-        super().__init__(headers=headers, timeout=timeout, limits=httpx2.Limits(max_connections=None))
+        limits = httpx2.Limits(max_connections=None)
+        super().__init__(headers=headers, timeout=timeout, limits=limits, verify=certificates())
         self._on_expired: Final = on_expired
         self._expired = False
         self._notifications: Final[set[asyncio.Task[None]]] = set()

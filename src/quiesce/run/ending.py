@@ -157,3 +157,19 @@ def _torn_receipt(call_id: str, name: str) -> CallReceipt:
     return CallReceipt(
         call_id, name, Outcome.NEVER_STARTED, ok=False, detail="The model was stopped while it wrote the arguments."
     )
+
+
+def broken_end(state: RunState, error: Exception) -> RunEnded:
+    """The last event of a run whose end could not be written, because of a fault in Quiesce: readers need one."""
+    receipt = Receipt(
+        state.run_id,
+        "error",
+        state.token.cause,
+        state.token.mode,
+        state.progress.phase,
+        None,
+        (),
+        state.still_running(),
+        state.spending.usage(),
+    )
+    return RunEnded("error", receipt, str(error), type(error).__name__)

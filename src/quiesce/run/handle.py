@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Generic, Never, Self, TypeVar
 
+from .._threads.loop_callback import made_again
 from .._threads.loop_end import watch_loop
 from .._threads.tasks import start_task
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
@@ -25,6 +26,7 @@ from ..result import OutT, RunResult
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
 from ..usage.live import LiveUsage
+from .ending import broken_end
 from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
@@ -52,7 +54,8 @@ class Run(Generic[OutT]):
         self._on_end: Final = on_end
         self._is_mine = True
         loop = state.progress.loop
-        self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
+        expire = made_again(self.deadline_passed)
+        self._deadline: Final = None if timeout is None else loop.call_later(timeout, expire, timeout)
         self._leave_loop: Final = watch_loop(loop, on_close=self._on_loop_closed, on_fork=self._on_fork)
         parent = state.family.parent
         if parent is not None:
@@ -236,7 +239,12 @@ class Run(Generic[OutT]):
         return self._result().__await__()
 
     async def _result(self) -> RunResult[OutT]:
-        return raise_failure(await (owned_outcome(self._state) if self._is_mine else outcome(self._state)))
+        try:
+            return raise_failure(await (owned_outcome(self._state) if self._is_mine else outcome(self._state)))
+        except ENDS_PROGRAM as error:
+            if self._is_mine:
+                self._state.stop_because(error)
+            raise
 
     async def stopped(self) -> Receipt:
         """Wait until the run is at rest; returns the receipt. Being cancelled here does not stop the run.
@@ -272,7 +280,11 @@ class Run(Generic[OutT]):
         loop than the run's.
         """
         if asyncio.get_running_loop() is not self._state.progress.loop:
-            raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
+            raise ConfigurationError(
+                "Events can be read only in the event loop that the run was started in.",
+                kept="The run goes on.",
+                todo="In code without a loop, read them with agent.stream().",
+            )
         return self._state.events.reader(history=history)
 
     def __aiter__(self) -> Reader:
@@ -376,6 +388,7 @@ class Run(Generic[OutT]):
             self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
             self._state.claim.conversation.release(self.id)
+            self._state.events.close(broken_end(self._state, error))
             self._on_end(self._state)
             self._state.progress.at_rest.set_exception(error)
         else:

@@ -67,6 +67,8 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
             return False
         if tool_calls and limits.tool_calls is not None and used.tool_calls + tool_calls > limits.tool_calls:
             words = f"The limit of {limits.tool_calls} tool calls is reached{_shared_with(each, state)}"
+            if used.tool_calls < limits.tool_calls:
+                words += f": {used.tool_calls} were made, and the model asks for {tool_calls} more"
             reach(each, state, ReachedLimit("tool_calls", limits.tool_calls, used.tool_calls, words))
             return False
     count(state, turns=turns, tool_calls=tool_calls)

@@ -193,7 +193,7 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
     token, timeouts = state.progress.work_token, state.config.stream_timeouts
     try:
         async with (
-            StreamWatch(timeouts, builder, lambda: token.stop_now or not builder.is_open) as watch,
+            StreamWatch(timeouts, builder, lambda: token.stop_now or not builder.is_open, state.stop_because) as watch,
             state.config.model.stream(request) as deltas,
         ):
             try:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from .._threads.loop_callback import made_again
 from ..cancellation import CancellationToken
 from ..cancellation.cause import Mode
 
@@ -43,7 +44,7 @@ class PauseSwitch:
 
     def _wake_soon(self) -> None:
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(made_again(self._wake))
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -42,9 +42,12 @@ if TYPE_CHECKING:
 
 
 def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
-    """What the model is sent. A tool that must be called is called in the first turn: later it would never end."""
+    """What the model is sent. A tool that must be called is called in the first turn: later it would never end.
+
+    The first turn of a run that a person has answered was the one that asked.
+    """
     config, choice, last = state.config, state.config.tool_choice, state.spending.last_answer
-    if state.progress.turn_number > 1 and choice not in ("auto", "none"):
+    if (state.progress.turn_number > 1 or state.claim.waiting_turn is not None) and choice not in ("auto", "none"):
         choice = None
     return ModelRequest(
         messages=sending,
@@ -151,7 +154,7 @@ class RequestSender:
         if not self.may_send:
             raise RequestRejected("The run is not waiting for an answer any more.", kept="Nothing was sent.")
         sent = self._open(call)
-        watch = StreamWatch(state.config.stream_timeouts, sent.answer, lambda: not self.may_send)
+        watch = StreamWatch(state.config.stream_timeouts, sent.answer, lambda: not self.may_send, state.stop_because)
         stream = RequestStream(state, self._builder, sent, watch)
         try:
             async with watch, call.model.stream(call.request) as deltas:

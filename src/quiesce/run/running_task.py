@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
+from .._threads.loop_callback import made_again
 from ..conversation.conversation import TASK
 from ..conversation.paused import end_paused, keep_paused, take_paused
 from ..limits import Limits
@@ -57,7 +58,7 @@ class RunningTask:
             begin_effects(self._state, self._record.id)
         if self.is_joined and self._record.timeout is not None:
             left = max(0.0, self._record.timeout - self._record.seconds)
-            self._timer = self._state.progress.loop.call_later(left, self._on_deadline)
+            self._timer = self._state.progress.loop.call_later(left, made_again(self._on_deadline))
         self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
 
     def _on_deadline(self) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .._threads.loop_callback import made_again
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close_turn
@@ -234,6 +235,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
     reached: asyncio.Future[None] = state.progress.loop.create_future()
 
+    @made_again
     def resolve() -> None:
         if not reached.done():
             reached.set_result(None)

@@ -105,9 +105,9 @@ class Spending:
         answer = AnswerBuilder()
         subject = state.claim.conversation if learn else answer
         sent = SentRequest(RequestBill(state.run_id, self.bill.ledger, subject, self._refresh, terms), answer)
-        sent.bill.open(request, answer, turn=state.progress.turn_number, attempt=state.progress.attempt)
         self.side_bills.append(sent.bill)
-        self.sent.append(sent)
+        self.sent.append(sent)  # first: an entry that is open is closed at the end of the run
+        sent.bill.open(request, answer, turn=state.progress.turn_number, attempt=state.progress.attempt)
         return sent
 
     def close_sent(self, sent: SentRequest) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from .._threads.loop_callback import made_again
 from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
 from ..conversation.conversation import ConversationRun
@@ -96,6 +97,7 @@ def _respect_queue(state: RunState) -> None:
 def wake(state: RunState) -> None:
     """Let a run begin that had to wait for its conversation. From any thread."""
 
+    @made_again
     def grant() -> None:
         if not state.claim.granted.done():
             state.claim.granted.set_result(None)

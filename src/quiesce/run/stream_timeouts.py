@@ -9,6 +9,7 @@ from typing import Final, Protocol, Self
 
 from msgspec import Struct
 
+from .._threads.loop_callback import stopping
 from ..errors import ConfigurationError, ModelTimeout
 
 FIRST_TOKEN_TIMEOUT: Final = 600.0
@@ -62,11 +63,18 @@ class StreamWatch:
     therefore noticed up to an eighth of its time late.
     """
 
-    def __init__(self, timeouts: StreamTimeouts, answer: StreamedAnswer, is_stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        timeouts: StreamTimeouts,
+        answer: StreamedAnswer,
+        is_stopped: Callable[[], bool],
+        stop_because: Callable[[BaseException], None],
+    ) -> None:
         self._loop: Final = asyncio.get_running_loop()
         self._timeouts: Final = timeouts
         self._answer: Final = answer
         self._is_stopped: Final = is_stopped
+        self._stop_because: Final = stop_because
         self._began: Final = self._loop.time()
         self._extent: tuple[object, ...] = answer.extent()
         self._grown_at = self._began
@@ -102,7 +110,7 @@ class StreamWatch:
         if self._timeouts.gap is not None:
             due.append(now + self._timeouts.gap / _LOOKS)
         if due:
-            self._timer = self._loop.call_at(min(due), self._check)
+            self._timer = self._loop.call_at(min(due), stopping(self._check, self._stop_because))
 
     @property
     def _deadline(self) -> float | None:

@@ -13,7 +13,6 @@ import anyio
 
 from .._threads.background_loop import running_loop
 from ..cancellation import BoundedShield, Mode
-from ..cancellation.raised import ENDS_PROGRAM
 from ..errors import ConfigurationError, RunError
 from ..result import RunResult
 from .state import RunState
@@ -37,9 +36,6 @@ async def owned_outcome(state: RunState) -> RunResult[Any]:
         if not state.progress.at_rest.done():
             state.token.cancel("The task that waited was cancelled", source="caller")
         await end_with_caller(state)
-        raise
-    except ENDS_PROGRAM as error:
-        state.stop_because(error)  # this task can wait no more
         raise
 
 
@@ -69,7 +65,9 @@ def wait_in_thread(state: RunState, timeout: float | None = None, *, owned: bool
             raise
         raise end_with_thread(state, error)  # noqa: B904  # most often this one itself
     if in_own_loop:
-        raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
+        raise ConfigurationError(
+            "Run.wait() in the run's own loop would wait for ever.", kept="The run goes on.", todo="Use await."
+        )
     return at_rest.result(None if ended else 0)
 
 

@@ -224,6 +224,10 @@ class Injector:
         self._counts: Final = count if injection is None else POINTS.get(injection.source, "step")
         self._steps_since: int | None = None
         self.points = 0
+        self.lines: Final[dict[str, list[int]]] = {}
+        """The first and the last point of each line of source, while no stop is injected."""
+        self.place = ""
+        """The line of source before which the stop came, if lines are counted."""
         self.injected_at: float | None = None
         self.on_inject: Callable[[WatchedRun], None] | None = None
         self.after_step: Callable[[WatchedRun], None] | None = None
@@ -307,9 +311,13 @@ class Injector:
             target = self._living_target()
             if target is not None:
                 self.points += 1
+                if self._injection is None and not _is_uncovered(frame):
+                    self.lines.setdefault(_place(frame), [self.points])[1:] = [self.points]
                 if self._is_due and not _is_uncovered(frame):
+                    self.place = _place(frame)
                     self._note_injection(target)
                     if self._injection is not None and self._injection.source == "ctrl_c":
+                        self._harness.ctrl_c = True
                         raise KeyboardInterrupt
                     target.run.cancel("injected")
         return self._trace_line
@@ -317,6 +325,10 @@ class Injector:
     @property
     def _is_due(self) -> bool:
         return self._injection is not None and self.points >= self._injection.point and self.injected_at is None
+
+
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename.removeprefix(_PACKAGE)[1:]}:{frame.f_lineno}"
 
 
 def _is_uncovered(frame: FrameType) -> bool:

@@ -72,9 +72,8 @@ def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     before, after = "".join(streamed.split()), "".join(kept.split())
     # With a store, readers get what is saved. A loop that was closed, or a journal that failed, has not told them of
     # the last part.
-    cause = result.receipt.cause
     untold = (watched.loop_is_closed and result.receipt.saved is not None) or result.receipt.saved is False
-    untold = untold or (cause is not None and cause.reason == "Ctrl-C")  # it came between the text and its event
+    untold = untold or watched.interrupted
     if before != after and not (untold and after.startswith(before)):
         yield f"streamed {streamed!r}, kept {kept!r}"
     announced = {event.result.call_id: event.result for event in watched.events if isinstance(event, ToolEnded)}
@@ -118,9 +117,7 @@ def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
             and line.name not in watched.tool_log.unseen
         )
         entered = sum(watched.tool_log.entered.values())
-        cause = result.receipt.cause
-        before_it_began = cause is not None and cause.reason == "Ctrl-C" and ran > entered
-        if ran != entered and not before_it_began:
+        if ran != entered and not (watched.interrupted and ran > entered):
             yield f"{entered} tools ran, the receipt says {ran}"
 
 

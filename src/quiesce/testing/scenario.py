@@ -42,6 +42,11 @@ class WatchedRun:
         """Whether the loop was closed around the run."""
         return self._loop.is_closed()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a raw Ctrl-C was raised, maybe between what happened and the event that tells of it."""
+        return self._harness.ctrl_c
+
     def runs_of_agent(self) -> int:
         """How many runs of the same agent were started here. The tool log and the model count for all of them."""
         return sum(1 for watched in self._harness.watched if watched.agent is self.agent)
@@ -65,6 +70,8 @@ class Harness:
         self.watched: Final[list[WatchedRun]] = []
         self.own_causes: Final[set[str]] = set()
         self.extra_time = 0.0
+        self.ctrl_c = False
+        """Whether a raw Ctrl-C was raised in Quiesce's code."""
         self._tool_logs: Final[dict[int, ToolLog]] = {}
         self._on_close: Final[list[Callable[[], object]]] = []
         self._on_start: Final[list[Callable[[WatchedRun], None]]] = []

@@ -55,13 +55,15 @@ def stop_everywhere(
     seed: int = 0,
     name: str | None = None,
     eager: bool = False,
+    distinct: bool = False,
 ) -> StopReport:
     """Stop a scenario before every step of the loop, from every source, and check the promises P1 to P8 each time.
 
     `scenario` is either a function that makes a fresh agent, which is then given `prompt`, or an async function that is
     given a `Harness` and starts its runs with it. Afterwards the agent is given `follow_up` and must answer it; None
     leaves that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only. `eager` lets tasks
-    begin at once (`asyncio.eager_task_factory`, Python 3.12).
+    begin at once (`asyncio.eager_task_factory`, Python 3.12). `distinct` leaves out, for the sources that stop between
+    lines, all but the first and the last time that a line of source is executed.
 
     Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken;
     `ConfigurationError` for a source that does not exist.
@@ -75,7 +77,7 @@ def stop_everywhere(
     title = name or getattr(scenario, "__name__", "scenario")
     sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title, eager=eager)
     for source in chosen:
-        sweep.stop_from(source, stride)
+        sweep.stop_from(source, stride, distinct=distinct)
     return sweep.report
 
 
@@ -91,13 +93,14 @@ class _Sweep:
         self._unstopped: Final[dict[str, TrialResult]] = {}
         self.report: Final = StopReport(name)
 
-    def stop_from(self, source: str, stride: int) -> None:
+    def stop_from(self, source: str, stride: int, *, distinct: bool) -> None:
         """Stop at every point there is for this source."""
         kind = POINTS.get(source, "step")
         if kind not in self._unstopped:
             self._unstopped[kind] = self._try(None, kind)
             self.report.points[kind] = self._unstopped[kind].points
-        for point in range(1, self.report.points[kind] + 1, stride):
+        points = self._unstopped[kind].distinct if distinct and kind == "line" else []
+        for point in (points or range(1, self.report.points[kind] + 1))[::stride]:
             injection = Injection(source, point)
             if self._only is None or self._only == str(injection):
                 self._try(injection, kind)
@@ -118,6 +121,7 @@ class _Sweep:
         again = f"{replay} python -m pytest '{test}'" if test else f"set {replay} and call this again"
         what = "\n  ".join(dict.fromkeys(result.faults))
         where = "without a stop" if injection is None else f"stopped at {injection}"
+        where += f" ({result.place})" if result.place else ""
         return f"{self.report.scenario}, {where}, seed {self._seed}:\n  {what}\nTo see it again: {again}"
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..agent import AnyAgent
 from ..conversation.validity import faults
@@ -21,6 +21,8 @@ Scenario: TypeAlias = Callable[[Harness], Awaitable[object]]
 
 _WAITING_MODES: Final = ("after_turn", "after_tools", "escalate")
 _THROUGH_CALLER: Final = ("task", "twice", "ctrl_c")
+# A Ctrl-C in the handle comes to the caller before it waits for the run, which may not learn of it.
+_HANDLE: Final = "run/handle.py"
 # Where something else breaks first, the run may have failed before the stop came.
 _MAY_FAIL: Final[dict[str, tuple[str, ...]]] = {
     "reset_then_stop": ("error",),
@@ -31,11 +33,16 @@ _MAY_FAIL: Final[dict[str, tuple[str, ...]]] = {
 
 
 class TrialResult(Struct):
-    """The number of points of a trial, the broken promises, and the stop reason and text of each run."""
+    """The number of points of a trial, the broken promises, and the stop reason and text of each run.
+
+    `distinct` are the points that come first or last in their line of source; `place` is the line of an injected stop.
+    """
 
     points: int
     faults: list[str]
     ends: list[tuple[str, str]]
+    distinct: list[int] = field(default_factory=list)
+    place: str = ""
 
 
 class Trial:
@@ -74,7 +81,14 @@ class Trial:
             self._faults.extend(f"P5: the loop's exception handler heard: {word}" for word in self._heard)
         results = (watched.run.inspect().result for watched in self._harness.watched)
         ends = [(result.stop_reason, result.text) for result in results if result is not None]
-        return TrialResult(self._injector.points, self._faults, [(str(reason), text) for reason, text in ends])
+        distinct = sorted({point for points in self._injector.lines.values() for point in points})
+        return TrialResult(
+            self._injector.points,
+            self._faults,
+            [(str(reason), text) for reason, text in ends],
+            distinct,
+            self._injector.place,
+        )
 
     # --- While it runs -----------------------------------------------------------------------------------------
 
@@ -195,9 +209,10 @@ class Trial:
         if injection is None or self._injector.injected_at is None or result is None:
             return []
         found: list[str] = []
-        if not (harness.own_causes and injection.source in _WAITING_MODES):
-            found += late_end(target, self._injector.injected_at, self._allowance)
         cause = result.receipt.cause
+        unheard = self._injector.place.startswith(_HANDLE) and cause is not None and cause.source != "signal"
+        if not unheard and not (harness.own_causes and injection.source in _WAITING_MODES):
+            found += late_end(target, self._injector.injected_at, self._allowance)
         expected = {EXPECTED_CAUSE[injection.source], *harness.own_causes}
         if cause is not None and cause.source not in expected:
             found.append(f"P7: the cause is {cause.source}, not {' or '.join(sorted(expected))}")

@@ -63,19 +63,16 @@ class Gate:
         _at_a_gate.difference_update(self._held)
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a clock of its own.
+class CountedSteps(asyncio.AbstractEventLoop):
+    """The part of a virtual loop that counts callbacks; beside an event loop as the other base class.
 
     `before_step`, if set, is called before each callback that runs, and in the middle of each wait for a timer: a stop
     that comes while everything waits is another one than a stop at the end of the wait.
     """
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.steps = 0
-        self.before_step: Callable[[], None] | None = None
-        self._never: Final[list[asyncio.TimerHandle]] = []
-        super().__init__(_VirtualSelector(self))
+    now = 0.0
+    steps = 0
+    before_step: Callable[[], None] | None = None
 
     def time(self) -> float:
         """The virtual time, in seconds from 0."""
@@ -92,13 +89,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As always, and counted."""
-        return super().call_soon(self._step, callback, *args, context=context)
+        return super().call_soon(self._step, callback, *args, context=context)  # pyright: ignore[reportAbstractUsage]
 
     def call_soon_threadsafe(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As always, and counted."""
-        return super().call_soon_threadsafe(self._step, callback, *args, context=context)
+        return super().call_soon_threadsafe(self._step, callback, *args, context=context)  # pyright: ignore[reportAbstractUsage]
+
+
+class VirtualLoop(CountedSteps, asyncio.SelectorEventLoop):
+    """An event loop with a clock of its own."""
+
+    def __init__(self) -> None:
+        self._never: Final[list[asyncio.TimerHandle]] = []
+        super().__init__(_VirtualSelector(self))
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None

@@ -67,7 +67,7 @@ class CallInProgress:
             on_orphan=self._on_thread_end,
             on_unshield=lambda: self._stop.on_unshield(self.task),
         )
-        self._stop: Final = CallStop(tool, self._invocation, host.loop)
+        self._stop: Final = CallStop(tool, self._invocation, host)
         self._times: Final = CallTimes(host.loop)
         self._on_done: Callable[[], None] = lambda: None
         self._announced = False
@@ -92,6 +92,9 @@ class CallInProgress:
                 await self._run_tool()
         except InterruptSignal as signal:
             self._suspend(signal)
+        except ENDS_PROGRAM as error:  # at once: the other calls of the turn must not begin
+            self._stop_run(error)
+            raise
         if self.result is not None and not self.abandoned:
             self.result = self._host.fit_result(self.tool, await self._host.after_tool(self.call, self.result))
             self.announce()
@@ -152,8 +155,7 @@ class CallInProgress:
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
             if isinstance(error, GeneratorExit) or self._loop_is_closed:
                 raise
-            if isinstance(error, KeyboardInterrupt) and self._invocation.in_loop:
-                self._stop_run(error)
+            if isinstance(error, KeyboardInterrupt) and not self._invocation.raised_elsewhere(error):
                 raise
             self._finish(self._failure(error))
         else:
@@ -266,11 +268,20 @@ class CallInProgress:
 
     def _stop_run(self, error: BaseException) -> None:
         """What ends the program was raised in the call's task, such as Ctrl-C: the run stops, and so did the call."""
-        if self.stage is CallStage.RUNNING and self._invocation.returned:
-            self._finish(self._completed(*self._invocation.returned))
-        elif self.stage is CallStage.RUNNING:
-            self._finish(self._stopped(Outcome.CANCELLED))
+        if self.stage is CallStage.RUNNING:
+            self._end_interrupted()
         self._host.stop_because(error)
+
+    def _end_interrupted(self) -> None:
+        """Write down what is known of a tool whose task can wait for it no more."""
+        thread = self._invocation.thread
+        if self._invocation.returned:
+            self._finish(self._completed(*self._invocation.returned))
+        elif thread is not None and not thread.withdraw():
+            self.abandon()
+        else:
+            self._invocation.end_with_loop()
+            self._finish(self._stopped(self._invocation.stopped_outcome))
 
     def _notify_done(self) -> None:
         self._stop.clear_timer()

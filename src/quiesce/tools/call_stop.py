@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from .._threads.loop_callback import stopping
 from ..cancellation import Mode
+from .host import ToolHost
 from .invocation import Invocation
 from .policy import EXIT_GRACE, FINAL_GRACE
 from .stop_rules import grace_of, is_cancelled_after_grace, runs_until_grace_ends, stop_timeout
@@ -20,10 +22,11 @@ class CallStop:
     `shield_note` is what the receipt says about a shield that the stop has waited for.
     """
 
-    def __init__(self, tool: Tool | None, invocation: Invocation, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, tool: Tool | None, invocation: Invocation, host: ToolHost) -> None:
         self._tool: Final = tool
         self._invocation: Final = invocation
-        self._loop: Final = loop
+        self._loop: Final = host.loop
+        self._stop_run: Final = host.stop_because
         self._deadline: float | None = None
         self._cancel_deferred = False
         self._timer: asyncio.TimerHandle | None = None
@@ -85,7 +88,7 @@ class CallStop:
     def set_timer(self, seconds: float | None, then: Callable[[], None]) -> None:
         """Replace the call's one timer: first for the tool's timeout, later for the end of its grace."""
         self.clear_timer()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, then)
+        self._timer = None if seconds is None else self._loop.call_later(seconds, stopping(then, self._stop_run))
 
     def clear_timer(self) -> None:
         """Cancel the timer."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from copy import deepcopy
 from functools import partial
+from traceback import walk_tb
+from types import AsyncGeneratorType, CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken, TokenView
@@ -109,11 +111,19 @@ class Invocation:
                 self.thread = ThreadCall(function, f"quiesce-{tool.name}-{self._call.id}", self._on_orphan)
                 return await self.thread.wait()
             case "generator":
-                last: Any = None
-                async with aclosing(tool.function(**arguments)) as steps:
-                    async for last in steps:
-                        self._report(last)
-                return last
+                return await self._run_generator(tool.function(**arguments))
+
+    async def _run_generator(self, steps: AsyncGeneratorType[Any, None]) -> Any:
+        last: Any = None
+        try:
+            async with aclosing(steps):
+                async for last in steps:
+                    self._report(last)
+            return last
+        except KeyboardInterrupt as error:
+            if steps.ag_frame is None and not _passed_through(error, steps.ag_code):  # it had come to its end
+                self.returned = (last,)
+            raise
 
     async def _run_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         from .worker.call import WorkerCall, WorkerRequest
@@ -229,10 +239,15 @@ class Invocation:
         """Whether a program that the function started has not ended."""
         return self._programs.any_running
 
-    @property
-    def in_loop(self) -> bool:
-        """Whether the function runs in the event loop: in no thread, and in no process."""
-        return self.thread is None and self.worker is None
+    def raised_elsewhere(self, error: BaseException) -> bool:
+        """Whether the function raised this, in its thread or process, and not something in the event loop."""
+        if self.thread is not None:
+            return self.thread.outcome is not None and self.thread.outcome.error is error
+        if self.worker is None:
+            return False
+        from .worker.call import was_raised_in_process
+
+        return was_raised_in_process(error)
 
     @property
     def outlives_task(self) -> bool:
@@ -261,6 +276,11 @@ class Invocation:
     def left_labels(self) -> list[str]:
         """A label for each program that the function has left running."""
         return self._programs.labels() if self.worker is None else []
+
+
+def _passed_through(error: BaseException, code: CodeType) -> bool:
+    """Whether an exception came up through this code."""
+    return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
 
 
 def _copied(value: Any) -> Any:

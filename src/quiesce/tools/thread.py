@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from .._threads.loop_callback import made_again
+
 live_threads: Final[dict[int, ThreadCall]] = {}
 """The calls that run in threads right now, in this process."""
 
@@ -46,16 +48,27 @@ class ThreadCall:
         self._context: Final = contextvars.copy_context()
         self._future: Final[asyncio.Future[None]] = self._loop.create_future()
         self.name: Final = name
+        self._claims: Final[dict[str, str]] = {}
         self.identity: int | None = None
         self.outcome: ThreadOutcome | None = None
 
     async def wait(self) -> Any:
         """Start the thread and wait for its value or exception. A cancellation ends the wait, not the thread."""
-        live_threads[id(self)] = self
-        threading.Thread(target=self._work, name=self.name, daemon=True).start()
-        await self._future
+        try:
+            live_threads[id(self)] = self
+            threading.Thread(target=self._work, name=self.name, daemon=True).start()
+            await self._future
+        finally:  # after a Ctrl-C, too, this task waits no more
+            self._future.cancel()
         assert self.outcome is not None
         return self.outcome.get()
+
+    def withdraw(self) -> bool:
+        """Keep the function from being called; False when it has been. A Ctrl-C may come before or in `start()`."""
+        withdrawn = self._claims.setdefault("first", "caller") == "caller"
+        if withdrawn:
+            live_threads.pop(id(self), None)
+        return withdrawn
 
     @property
     def running(self) -> bool:
@@ -64,13 +77,15 @@ class ThreadCall:
 
     def _work(self) -> None:
         self.identity = threading.get_ident()
+        if self._claims.setdefault("first", "thread") != "thread":
+            return
         try:
             outcome = ThreadOutcome(self._context.run(self._function))
         except BaseException as raised:  # it belongs to the call, not to this thread
             outcome = ThreadOutcome(error=raised)
         self.outcome = outcome
         try:
-            self._loop.call_soon_threadsafe(self._resolve, outcome)
+            self._loop.call_soon_threadsafe(made_again(self._resolve), outcome)
         except RuntimeError:  # the loop has closed
             self._on_orphan(outcome)
         finally:

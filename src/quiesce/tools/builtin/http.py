@@ -104,6 +104,7 @@ def _client(
 ) -> httpx2.AsyncClient:
     import httpx2
 
+    from ...models.wire.certificates import certificates
     from .public_network import PublicTransport
 
     # trust_env: a proxy of the environment would connect to any address, unchecked.
@@ -111,7 +112,7 @@ def _client(
     if proxy is None:
         options["transport"] = PublicTransport(private_hosts)
     else:
-        options |= {"proxy": proxy, "verify": httpx2.create_ssl_context()}
+        options |= {"proxy": proxy, "verify": certificates()}
     client = httpx2.AsyncClient(**options)
 
     async def set_headers(request: httpx2.Request) -> None:

@@ -14,6 +14,8 @@ import anyio
 import httpcore2
 import httpx2
 
+from ...models.wire.certificates import certificates
+
 _MAX_ATTEMPTS: Final = 4
 # Networks that some versions of the standard library count as global, and that are not public.
 _NOT_PUBLIC_4: Final = tuple(
@@ -147,5 +149,5 @@ class PublicTransport(httpx2.AsyncHTTPTransport):
         # Not through the parent's __init__, whose pool has no check. A parent that looked for its pool elsewhere would
         # find none, rather than connect unchecked.
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(), network_backend=PublicNetwork(private_hosts)
+            ssl_context=certificates(), network_backend=PublicNetwork(private_hosts)
         )

@@ -282,6 +282,11 @@ class WorkerCall:
                 raise ProcessEnded(ended.exit, ended.failure)
 
 
+def was_raised_in_process(error: BaseException) -> bool:
+    """Whether the function of a call has raised this."""
+    return isinstance(error.__cause__, RemoteTraceback)
+
+
 def _rebuilt(line: str, trace: str, plain: object) -> BaseException:
     known = error_from_plain(cast("dict[str, Any]", plain)) if isinstance(plain, dict) else None
     # Those two mean something to the coroutine that this is raised in.
