@@ -663,6 +663,18 @@ async def test_a_tool_must_be_called_in_the_first_turn_only() -> None:
     assert [request.tool_choice for request in model.requests] == ["required", None, "none"]
 
 
+async def test_a_tool_need_not_be_called_again_after_an_approval() -> None:
+    @tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = ScriptedModel([Call("pay", {"amount": 1})], then="Done.")
+    agent = Agent(model, tools=[pay], tool_choice="required")
+    asked = (await agent.invoke_async("Go")).interrupts
+    assert (await agent.answer_async({asked[0].id: True})).output == "Done."
+    assert [request.tool_choice for request in model.requests] == ["required", None]
+
+
 def test_a_tool_choice_that_cannot_be_is_refused() -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {"tool_choice": "subtract", "tools": [add]},

@@ -122,7 +122,7 @@ def test_an_image_of_the_prompt_itself_is_not_left_out() -> None:
 
 @pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, BEDROCK, GEMINI], ids=str)
 def test_a_jpeg_under_the_name_that_many_programs_give_it(provider: Provider) -> None:
-    """https://platform.claude.com/docs/en/build-with-claude/vision: image/jpeg, and no image/jpg"""
+    """anthropic 2.8, types/base64_image_source_param.py: image/jpeg, and no image/jpg"""
     request = ModelRequest((UserMessage((Image("image/jpg", PNG),)),))
     body = json.dumps(provider.make("http://127.0.0.1:9").body(request))  # type: ignore[attr-defined]
     assert "jpeg" in body
@@ -132,7 +132,7 @@ def test_a_jpeg_under_the_name_that_many_programs_give_it(provider: Provider) ->
 @pytest.mark.parametrize(
     ("server", "part", "sent"),
     [
-        # https://docs.mistral.ai/capabilities/document_ai/document_qna
+        # mistralai 3.7: client/models/documenturlchunk.py
         (
             "mistral",
             Document(url="https://example.com/a.pdf"),

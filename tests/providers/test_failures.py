@@ -36,6 +36,8 @@ from quiesce.models.base import Model
 from quiesce.models.wire.failures import Failures
 
 from .recordings import ANSWER, KEY, OPENAI_CHAT, PROVIDERS, Provider
+from .recordings.source import Source, quoted, recorded, thread
+from .recordings.sources import CLAUDE_SPEND_LIMIT, OPENROUTER_ERRORS, TOO_LONG
 from .wire import Play, refused, wire
 
 pytestmark = pytest.mark.promise("P7")
@@ -87,18 +89,16 @@ def test_each_error_has_its_type(provider: Provider, kind: str, caplog: pytest.L
     assert KEY not in caplog.text
 
 
-UNUSUAL: list[tuple[str, int, object, type[ModelError]]] = [
-    # https://github.com/ollama/ollama/issues/13776, and in the middle of a stream
-    ("ollama cloud", 401, "unauthorized", AuthenticationFailed),
-    ("ollama cloud", 400, {"error": "unauthorized"}, AuthenticationFailed),
-    # https://github.com/continuedev/continue/issues/10778
+UNUSUAL: list[tuple[str, int, object, type[ModelError], Source]] = [
+    ("ollama cloud", 401, "unauthorized", AuthenticationFailed, thread("continuedev/continue/issues/10022")),
+    ("ollama cloud", 400, {"error": "unauthorized"}, AuthenticationFailed, recorded("In the middle of a stream.")),
     (
         "xai",
         400,
         {"code": "Client specified an invalid argument", "error": "Incorrect API key provided: na***ys."},
         AuthenticationFailed,
+        thread("continuedev/continue/issues/10778", "The code: https://github.com/nocmt/LLMSearchPlus/issues/2"),
     ),
-    # https://openrouter.ai/docs/api-reference/errors#moderation-errors
     (
         "openrouter",
         403,
@@ -110,29 +110,58 @@ UNUSUAL: list[tuple[str, int, object, type[ModelError]]] = [
             }
         },
         RequestRejected,
+        OPENROUTER_ERRORS,
     ),
-    # Seen in recordings of others; Amazon does not document it.
     (
         "nova",
         400,
         {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length."},
         ContextTooLong,
+        quoted("Programs that recognise it; Amazon does not document it."),
     ),
-    # https://github.com/OpenRouterTeam/ai-sdk-provider/issues/121; the other kind is from recordings of others.
     *(
         (
             "perplexity",
             400,
             {"error": {"message": "Requested 115120 to generate tokens, and no more.", "type": kind, "code": 400}},
             ContextTooLong,
+            source,
         )
-        for kind in ("requested_too_many_tokens", "too_many_prompt_tokens")
+        for kind, source in (
+            ("requested_too_many_tokens", thread("OpenRouterTeam/ai-sdk-provider/issues/121")),
+            ("too_many_prompt_tokens", recorded("Beside the other one.")),
+        )
     ),
-    ("xai", 400, {"error": "This model's maximum prompt length is 131072 but the request has 140000."}, ContextTooLong),
+    *(
+        (server, 400, {"error": {"message": message}}, ContextTooLong, TOO_LONG)
+        for server, message in (
+            ("xai", "This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
+            ("groq", "Please reduce the length of the messages or completion."),
+            ("github", "prompt token count of 140000 exceeds the limit of 128000"),
+            ("moonshot", "Your request exceeded model token limit: 262144 (requested: 300000)"),
+            ("mistral", "Prompt contains 140000 tokens, too large for model with 131072 maximum context length"),
+            ("llama.cpp", "the request exceeds the available context size, try increasing it"),
+            ("openai", "Your input exceeds the context window of this model."),
+        )
+    ),
+    (
+        "anthropic",
+        429,
+        {
+            "type": "error",
+            "error": {
+                "type": "rate_limit_error",
+                "message": "Your organization has reached its monthly limit.",
+                "details": {"error_code": "enforced_spend_limit_reached"},
+            },
+        },
+        QuotaExceeded,
+        CLAUDE_SPEND_LIMIT,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("server", "status", "body", "kind"), UNUSUAL, ids=str)
+@pytest.mark.parametrize(("server", "status", "body", "kind"), [each[:4] for each in UNUSUAL], ids=str)
 def test_errors_that_say_what_they_are_in_another_way(
     server: str, status: int, body: object, kind: type[ModelError]
 ) -> None:

@@ -1,7 +1,7 @@
 """Audio, video, the detail of images, files by their id, and logprobs: what each vendor is sent, or is not.
 
-Sources: the types of the packages openai 3.49, anthropic 2.8, google-genai 3.1 and botocore 1.44, and
-https://openrouter.ai/docs/guides/overview/multimodal/videos for video by OpenRouter.
+Sources: the types of the packages openai 3.49, anthropic 2.8, google-genai 3.3 and botocore 1.44, and
+https://openrouter.ai/docs/guides/overview/multimodal/llms-full.txt for video by OpenRouter.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from quiesce.errors import AuthenticationFailed, ModelError, QuotaExceeded, Rate
 from quiesce.result import RunResult
 
 from .recordings import ANSWER, ANTHROPIC, BEDROCK, GEMINI, OLLAMA, OPENAI_CHAT, OPENAI_RESPONSES, Provider
+from .recordings.source import Source, assumed, thread
 
 pytestmark = pytest.mark.promise("P3", "P6")
 
@@ -52,7 +53,6 @@ async def result_of(model: Any) -> RunResult:
 @pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, BEDROCK, GEMINI, OLLAMA], ids=str)
 def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provider) -> None:
     """https://openrouter.ai/docs/api-reference/streaming: a gateway reports a failure in an event, at any place."""
-    assert provider.mid_stream_error is not None
     events = [*provider.answer.events[:-1], provider.answer.events[-1], provider.mid_stream_error]
     if provider is OPENAI_CHAT:  # before [DONE], in the place where gateways put it
         events = [*provider.answer.events[:-1], provider.mid_stream_error, provider.answer.events[-1]]
@@ -74,10 +74,10 @@ def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provid
 # --- No stream at all ----------------------------------------------------------------------------------------------
 
 USAGE = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
-WHOLE: list[tuple[Provider, Any]] = [
-    # https://github.com/decolua/9router/issues/3492: a whole answer where a stream was announced
+WHOLE: list[tuple[Provider, Source, Any]] = [
     (
         OPENAI_CHAT,
+        thread("decolua/9router/issues/3492", "A whole answer where a stream was announced."),
         {
             "id": "c1",
             "object": "chat.completion",
@@ -88,6 +88,7 @@ WHOLE: list[tuple[Provider, Any]] = [
     ),
     (
         OPENAI_RESPONSES,
+        assumed("The object that `stream: false` gives."),
         {
             "id": "resp_1",
             "object": "response",
@@ -100,6 +101,7 @@ WHOLE: list[tuple[Provider, Any]] = [
     ),
     (
         ANTHROPIC,
+        assumed("The object that `stream: false` gives."),
         {
             "id": "msg_1",
             "type": "message",
@@ -109,9 +111,9 @@ WHOLE: list[tuple[Provider, Any]] = [
             "usage": {"input_tokens": 25, "output_tokens": 12},
         },
     ),
-    # https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent: without alt=sse, a list
     (
         GEMINI,
+        thread("google-gemini/gemini-cli/issues/6454", "A list: without `alt=sse`. There, with an error in it."),
         [
             {"candidates": [{"content": {"parts": [{"text": ANSWER[:5]}]}}]},
             {
@@ -123,7 +125,9 @@ WHOLE: list[tuple[Provider, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("provider", "whole"), WHOLE, ids=lambda each: str(each) if isinstance(each, Provider) else "")
+@pytest.mark.parametrize(
+    ("provider", "whole"), [(each[0], each[2]) for each in WHOLE], ids=[str(each[0]) for each in WHOLE]
+)
 def test_an_answer_that_is_not_streamed(provider: Provider, whole: Any) -> None:
     async def main() -> None:
         for indent in (None, 2):
@@ -142,7 +146,6 @@ def test_an_answer_that_is_not_streamed(provider: Provider, whole: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        # https://openrouter.ai/docs/api-reference/errors: HTTP 200, and the status as the code of the error
         ({"error": {"code": 429, "message": "Rate limit exceeded"}}, RateLimited),
         ({"error": {"code": 402, "message": "Insufficient credits"}}, QuotaExceeded),
         ({"error": {"code": "502", "message": "Provider returned error"}}, ServerError),
@@ -152,6 +155,7 @@ def test_an_answer_that_is_not_streamed(provider: Provider, whole: Any) -> None:
 )
 @pytest.mark.promise("P7")
 def test_an_error_with_status_200(provider: Provider, body: Any, kind: type[ModelError]) -> None:
+    """https://openrouter.ai/docs/api/reference/errors-and-debugging: the status is the code of the error."""
     if provider is OLLAMA:
         body = {"error": f"{body['error']['code']}: {body['error']['message']}"}
         kind = QuotaExceeded if kind is QuotaExceeded else ServerError

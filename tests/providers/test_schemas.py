@@ -98,7 +98,7 @@ def anthropic_node(node: dict[str, Any]) -> None:
 
 
 def gemini_node(node: dict[str, Any]) -> None:
-    """https://ai.google.dev/api/generate-content#FIELDS.response_json_schema"""
+    """google-genai 3.3, types.py: the description of `response_json_schema`."""
     documented = (
         "$ref $defs type format title description enum items minItems maxItems minimum maximum anyOf properties"
     )

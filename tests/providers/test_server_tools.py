@@ -1,16 +1,14 @@
 """Tools that a provider runs, and settings that all have: what each vendor is sent, and an error where it has none.
 
-The wire formats are those of these pages:
-  OpenAI      https://developers.openai.com/api/docs/guides/tools-web-search, .../reasoning, .../prompt-caching
-  xAI         https://docs.x.ai/developers/tools/overview
-  Anthropic   https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool,
-              https://platform.claude.com/docs/en/build-with-claude/effort,
-              https://platform.claude.com/docs/en/api/service-tiers
-  Gemini      https://ai.google.dev/gemini-api/docs/tools, .../thinking; `serviceTier` as google-genai 3.1 sends it
-  Bedrock     https://docs.aws.amazon.com/nova/latest/userguide/tool-built-in.html; the rest from botocore
-  OpenRouter  https://openrouter.ai/docs/guides/features/server-tools/web-search
-  Groq        https://console.groq.com/docs/browser-search
+The wire formats are those of these clients and pages:
+  OpenAI      openai 3.49: types/responses/web_search_tool_param.py, types/shared_params/reasoning.py
+  Anthropic   anthropic 2.8: types/web_search_tool_20250305_param.py, types/output_config_param.py,
+              types/message_create_params.py
+  Gemini      google-genai 3.3: types.py (`Tool`, `ThinkingConfig`, `service_tier`)
+  Bedrock     https://docs.aws.amazon.com/nova/latest/userguide/grounding.html; the rest from botocore
+  Groq        groq 1.7: types/chat/chat_completion_tool_param.py
   Perplexity  perplexityai 0.46: types/response_create_params.py
+  xAI, OpenRouter: their pages on tools were not among those that could be read, so these two are not confirmed.
 """
 
 from __future__ import annotations

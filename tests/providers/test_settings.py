@@ -103,7 +103,7 @@ THINKING = {"type": "enabled", "budget_tokens": 16000}
 
 
 def test_the_limit_of_an_answer_exceeds_the_budget_for_thinking() -> None:
-    """https://platform.claude.com/docs/en/build-with-claude/extended-thinking: budget_tokens < max_tokens"""
+    """anthropic 2.8, types/thinking_config_enabled_param.py: budget_tokens < max_tokens"""
     assert body_of(ANTHROPIC, settings={"thinking": THINKING})["max_tokens"] > 16000
     assert body_of(ANTHROPIC, settings={"thinking": THINKING}, max_tokens=20000)["max_tokens"] == 20000
     fields = {"additionalModelRequestFields": {"thinking": THINKING}}

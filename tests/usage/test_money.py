@@ -20,6 +20,15 @@ pytestmark = pytest.mark.promise("P6")
 # --- Prices ----------------------------------------------------------------------------------------------------------
 
 
+def test_prices_that_are_no_decimals() -> None:
+    """With text, the end of a run failed, and its readers waited for ever."""
+    assert Price("1", 10, 0.3) == Price(Decimal(1), Decimal(10), Decimal("0.3"))
+    result = Agent(ScriptedModel(Say(WORDS), price=Price("1", "10")))("Go")
+    assert result.usage.cost.value > 0
+    with pytest.raises(ConfigurationError, match="'cheap' is no price"):
+        Price("cheap", "10")
+
+
 def test_published_prices() -> None:
     pytest.importorskip("genai_prices")
     from quiesce.usage.price_list import published_price

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from ..errors import ConfigurationError
 from .figure import Bounded, Figure
 
 _MILLION: Final = Decimal(1_000_000)
@@ -21,9 +23,15 @@ class Tier(Struct, frozen=True):
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
 
+    def __post_init__(self) -> None:
+        _check_rates(self)
+
 
 class Price(Struct, frozen=True):
-    """A model's prices, per million tokens. A cache price that is None counts as plain input."""
+    """A model's prices, per million tokens. A cache price that is None counts as plain input.
+
+    Numbers and text are made decimals. Raises `ConfigurationError` for what is no number.
+    """
 
     input: Decimal
     output: Decimal
@@ -32,6 +40,9 @@ class Price(Struct, frozen=True):
     currency: str = "USD"
     tiers: tuple[Tier, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_rates(self)
+
     def money(self, tokens: int, read: int, written: int, out: int) -> Decimal:
         """What a call costs. `tokens` is the whole input, with what was read from and written to the cache."""
         rates = next((tier for tier in reversed(self.tiers) if tokens > tier.above), self)
@@ -39,6 +50,17 @@ class Price(Struct, frozen=True):
         write_rate = rates.input if rates.cache_write is None else rates.cache_write
         plain = max(0, tokens - read - written)
         return (plain * rates.input + read * read_rate + written * write_rate + out * rates.output) / _MILLION
+
+
+def _check_rates(price: Price | Tier) -> None:
+    for name in ("input", "output", "cache_read", "cache_write"):
+        rate: object = getattr(price, name)
+        if rate is None or isinstance(rate, Decimal):
+            continue
+        try:
+            force_setattr(price, name, Decimal(str(rate)))
+        except InvalidOperation:
+            raise ConfigurationError(f"{rate!r} is no price.", todo="Use a Decimal, per million tokens.") from None
 
 
 class Cost(Bounded[Decimal], frozen=True):

@@ -9,6 +9,8 @@ from quiesce.models.providers.anthropic import Anthropic
 
 from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording
+from .source import quoted
+from .sources import CLAUDE_CALL, CLAUDE_ERRORS, CLAUDE_OVERLOADED, CLAUDE_TEXT, CLAUDE_THINKING, TOO_LONG
 
 
 def claude(kind: str, **fields: Any) -> bytes:
@@ -114,4 +116,14 @@ ANTHROPIC = Provider(
     },
     "/v1/messages",
     sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "error"),
+    {
+        "answer": CLAUDE_TEXT,
+        "calls": CLAUDE_CALL,
+        "reasoning": CLAUDE_THINKING,
+        "mid_stream_error": CLAUDE_ERRORS,
+        "too_long": TOO_LONG,
+        "quota": quoted("The message stands in programs that recognise it. Documented is `billing_error`, for 402."),
+        "overloaded": CLAUDE_OVERLOADED,
+        **dict.fromkeys(("rejected", "key", "model", "rate", "server"), CLAUDE_ERRORS),
+    },
 )

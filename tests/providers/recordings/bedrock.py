@@ -8,6 +8,8 @@ from quiesce.models.providers.bedrock import Bedrock
 
 from ..wire import aws_event, refused
 from .recording import CALLS, KEY, WORDS, Provider, Recording
+from .source import thread
+from .sources import BEDROCK_API, BEDROCK_ERRORS
 
 
 def bedrock_text(index: int) -> list[bytes]:
@@ -114,4 +116,10 @@ BEDROCK = Provider(
     aws_event(
         "throttlingException", {"message": "Too many requests, please wait before trying again."}, exception=True
     ),
+    {
+        **dict.fromkeys(("answer", "calls", "reasoning", "mid_stream_error"), BEDROCK_API),
+        "too_long": thread("aws-samples/assessment-generator/issues/2"),
+        "model": thread("langchain-ai/open_deep_research/issues/224"),
+        **dict.fromkeys(("rejected", "key", "rate", "quota", "server", "overloaded"), BEDROCK_ERRORS),
+    },
 )

@@ -8,6 +8,7 @@ from quiesce.models.providers.gemini import Gemini
 
 from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording
+from .sources import GEMINI_ERROR_SHAPE, GEMINI_OVERLOADED, GEMINI_QUOTA, GEMINI_TYPES, TOO_LONG
 
 
 def gemini(
@@ -107,4 +108,12 @@ GEMINI = Provider(
     },
     "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
     sse({"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}),
+    {
+        **dict.fromkeys(("answer", "calls", "reasoning"), GEMINI_TYPES),
+        "mid_stream_error": GEMINI_ERROR_SHAPE,
+        "too_long": TOO_LONG,
+        "rate": GEMINI_QUOTA,
+        "overloaded": GEMINI_OVERLOADED,
+        **dict.fromkeys(("rejected", "key", "model", "server"), GEMINI_ERROR_SHAPE),
+    },
 )

@@ -9,6 +9,8 @@ from quiesce.models.providers.ollama import Ollama
 
 from ..wire import refused
 from .recording import CALLS, WORDS, Provider, Recording
+from .source import assumed, code, thread
+from .sources import OLLAMA_TYPES
 
 
 def ollama(message: Any, **more: Any) -> bytes:
@@ -71,4 +73,13 @@ OLLAMA = Provider(
     },
     "/api/chat",
     json.dumps({"error": "an error was encountered while running the model"}).encode() + b"\n",
+    {
+        **dict.fromkeys(("answer", "calls", "reasoning"), OLLAMA_TYPES),
+        "mid_stream_error": assumed("A line with nothing but `error`, as the bodies of its refusals are."),
+        "key": thread("ollama/ollama/issues/16369"),
+        "overloaded": code("ollama/ollama: server/sched.go"),
+        **dict.fromkeys(
+            ("rejected", "model", "rate", "server"), assumed("Of the same shape as `key`; the words vary.")
+        ),
+    },
 )

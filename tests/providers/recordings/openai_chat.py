@@ -8,6 +8,8 @@ from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ..wire import refused, sse
 from .recording import KEY, WORDS, Provider, Recording
+from .source import package
+from .sources import CHAT_CHUNK, OPENAI_ERROR_SOURCES
 
 
 def chat(delta: Any, finish: str | None = None, **more: Any) -> bytes:
@@ -173,4 +175,17 @@ OPENAI_CHAT = Provider(
     },
     "/v1/chat/completions",
     sse({"error": {"message": "The server had an error.", "type": "server_error", "code": None}}),
+    {
+        "answer": CHAT_CHUNK,
+        "calls": CHAT_CHUNK,
+        "reasoning": package(
+            "fireworks-ai 1.2.30: fireworks/types/chat/chat_completion_chunk.py",
+            "reasoning_content: Optional[str]",
+            note="OpenAI does not stream reasoning here; servers that do call it so.",
+        ),
+        "mid_stream_error": package(
+            "openai 3.49.0: openai/_streaming.py", 'data.get("error")', note="That the client looks for it there."
+        ),
+        **OPENAI_ERROR_SOURCES,
+    },
 )

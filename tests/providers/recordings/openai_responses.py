@@ -10,6 +10,7 @@ from quiesce.models.providers.openai_responses import OpenAIResponses
 from ..wire import sse
 from .openai_chat import OPENAI_CHAT
 from .recording import ANSWER, CALLS, KEY, THOUGHT, WORDS, Provider, Recording
+from .sources import OPENAI_ERROR_SOURCES, RESPONSES_CALL, RESPONSES_ERROR, RESPONSES_REASONING, RESPONSES_TEXT
 
 
 class Responses:
@@ -142,4 +143,11 @@ OPENAI_RESPONSES = Provider(
         },
         "error",
     ),
+    {
+        "answer": RESPONSES_TEXT,
+        "calls": RESPONSES_CALL,
+        "reasoning": RESPONSES_REASONING,
+        "mid_stream_error": RESPONSES_ERROR,
+        **OPENAI_ERROR_SOURCES,
+    },
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from quiesce.models.base import Model
 
 from ..wire import streamed
+from .source import Source
 
 KEY = "sk-test-0123456789abcdefSECRET"
 WORDS = ["The sky", " is blue", " today, said \u201cnobody\u201d \U0001f324."]
@@ -46,7 +47,9 @@ class Provider:
     reasoning: Recording
     errors: dict[str, bytes]
     path: str
-    mid_stream_error: bytes | None = None
+    mid_stream_error: bytes
+    # By the names of the recordings: answer, calls, reasoning, mid_stream_error, and the kinds of errors.
+    sources: dict[str, Source]
 
     def __str__(self) -> str:
         return self.name

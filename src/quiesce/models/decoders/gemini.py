@@ -70,6 +70,7 @@ class _Chunk(Struct, gc=False, rename="camel"):
 
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
 _TAG: Final = {"provider": "gemini"}
+_LIMITS: Final = ("MAX_TOKENS", "CONTINUATION")
 _REFUSALS: Final = frozenset(
     [
         "SAFETY",
@@ -82,6 +83,8 @@ _REFUSALS: Final = frozenset(
         "IMAGE_SAFETY",
         "IMAGE_PROHIBITED_CONTENT",
         "IMAGE_RECITATION",
+        "ESCALATION",
+        "PUP_LIMITED_DISABLED",
     ]
 )
 _METADATA: Final = ("groundingMetadata", "citationMetadata", "urlContextMetadata", "logprobsResult")
@@ -137,7 +140,7 @@ class GeminiDecoder(EventStreamDecoder):
             return None
         why = self._reason(candidate.finish_reason)
         detail = candidate.finish_message or candidate.finish_reason
-        return AnswerEnd(why, "" if candidate.finish_reason in ("STOP", "MAX_TOKENS") else detail)
+        return AnswerEnd(why, "" if candidate.finish_reason in ("STOP", *_LIMITS) else detail)
 
     def _take_raw(self, part: dict[str, Any], into: list[Delta]) -> None:
         """A part that is neither text nor a call: an image, code that was run, or nothing but a signature."""
@@ -168,7 +171,7 @@ class GeminiDecoder(EventStreamDecoder):
             into.append(ReasoningDelta("", part.thought_signature, _TAG))
 
     def _reason(self, reason: str) -> AnswerStop:
-        if reason == "MAX_TOKENS":
+        if reason in _LIMITS:
             return "max_tokens"
         if reason in _REFUSALS:
             return "refusal"

@@ -224,7 +224,7 @@ class ResponsesDecoder(EventStreamDecoder):
     def _reason(self, why: str | None) -> events.AnswerStop:
         if why == "content_filter" or self._refused:
             return "refusal"
-        if any(not call.ended for call in self._calls.values()) or why == "max_output_tokens":
+        if why is not None or any(not call.ended for call in self._calls.values()):
             return "max_tokens"
         return "tool_use" if self._calls else "end_turn"
 

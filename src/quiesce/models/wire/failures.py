@@ -20,7 +20,8 @@ from .json_values import as_dict, as_list
 # What providers call their errors, where the status alone would not tell.
 _KINDS: Final[Mapping[type[errors.ModelError], str]] = {
     errors.QuotaExceeded: (
-        "insufficient_quota billing_hard_limit_reached billing_not_active billing_error servicequotaexceededexception"
+        "insufficient_quota billing_hard_limit_reached billing_not_active billing_error servicequotaexceededexception "
+        "enforced_spend_limit_reached"
     ),
     errors.ContextTooLong: (
         "context_length_exceeded exceed_context_size_error too_many_prompt_tokens requested_too_many_tokens"
@@ -57,7 +58,8 @@ _BY_WORDS: Final[tuple[tuple[re.Pattern[str], type[errors.ModelError]], ...]] = 
         re.compile(
             r"context (length|window|size)|prompt is too long|input is too long|too many (input |prompt )?tokens"
             r"|maximum (number of )?tokens|exceeds the (maximum|available) (number of )?(tokens|context)"
-            r"|input tokens exceed|maximum prompt length|max(imum)? tokens of \d+ exceeded",
+            r"|input tokens exceed|maximum prompt length|max(imum)? tokens of \d+ exceeded"
+            r"|reduce the length of the messages|prompt token count of \d+ exceeds|exceeded model token limit",
             re.IGNORECASE,
         ),
         errors.ContextTooLong,
@@ -250,7 +252,8 @@ def read_error(found: Any) -> tuple[str, str, float | None, int | None]:
     if not body:
         return "", str(found), None, None
     message: Any = body.get("message") or body.get("Message") or body.get("detail") or body.get("msg") or ""
-    names = (body.get(name) for name in ("code", "status", "type", "__type"))
+    # Anthropic says with the same type, and only in the details, that a limit is one of the month.
+    names = (as_dict(body.get("details")).get("error_code"), *map(body.get, ("code", "status", "type", "__type")))
     named = [name for name in names if isinstance(name, str) and name]
     kind = next((name for name in named if name.lower() in _BY_KIND), named[0] if named else "")
     code = next((body[name] for name in ("code", "status") if isinstance(body.get(name), int | str)), None)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import socket
-import ssl
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -24,6 +22,7 @@ from ...events import AnswerStart, Delta
 from ...usage.prices import Price
 from ..base import ModelRequest, StopPolicyName
 from . import attachments
+from .certificates import certificates_for
 from .failures import Failures, request_id_of, secrets_of
 from .sse import Decoder
 
@@ -102,7 +101,7 @@ class WireModel:
         self._http_client: Final = http_client
         self._takes_no_images = False
         if http_client is None:
-            _certificates()
+            certificates_for(self.base_url)  # read now, when there is no run to hold up
         self._failures: Final = Failures(
             label or self.label or self.provider, secrets=secrets_of(api_key, extra_headers), url=self.base_url
         )
@@ -173,7 +172,7 @@ class WireModel:
     def _plain_client(self) -> httpx2.AsyncClient:
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
         # Redirects are not followed: the key would go wherever they lead.
-        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
+        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=certificates_for(self.base_url))
 
 
 class PlainModel(WireModel):
@@ -326,12 +325,6 @@ def _cut(response: httpx2.Response) -> None:
     stream: Any = response.extensions.get("network_stream")
     with suppress(Exception):  # closed already, or not a socket
         stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """The certificates to trust. Reading them takes a while: it is done once, before there is a run to hold up."""
-    return httpx2.create_ssl_context()
 
 
 def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:

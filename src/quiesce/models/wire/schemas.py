@@ -65,7 +65,7 @@ OPENAI: Final = Dialect(
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
 # and Bedrock too: https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html
 ANTHROPIC: Final = Dialect(keywords=frozenset({"minItems"}), formats=_FORMATS | {"uri"}, least_items=1)
-# https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
+# google-genai 3.3, types.py: the description of `response_json_schema`
 GEMINI: Final = Dialect(
     keywords=frozenset(["minimum", "maximum", "minItems", "maxItems"]),
     formats=frozenset({"date-time", "date", "time"}),

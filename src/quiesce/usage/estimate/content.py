@@ -104,6 +104,15 @@ class Preamble:
         return msgspec.json.encode(self._tools).decode() if self._tools else ""
 
     @cached_property
+    def plain_tools(self) -> str:
+        """The tools without the definitions that their schemas only refer to, which not every provider writes out."""
+        if '"$defs"' not in self.tools:
+            return self.tools
+        tools = (dict(tool) for tool in msgspec.json.decode(self.tools))
+        kept = (tool | {"schema": {k: v for k, v in tool["schema"].items() if k != "$defs"}} for tool in tools)
+        return msgspec.json.encode(list(kept)).decode()
+
+    @cached_property
     def schema(self) -> str:
         """The schema of the answer as JSON. Many providers only hold the answer to it, and bill nothing for that."""
         return "" if self._schema is None else msgspec.json.encode(self._schema).decode()

@@ -233,7 +233,8 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         tools, schema = (self._ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
         # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-        least = 0.0 if "gemini" in self._model else tools.low * 0.2
+        plain = self._ratio.total([(Kind.JSON, None, preamble.plain_tools)])
+        least = 0.0 if "gemini" in self._model else plain.low * 0.2
         rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
         perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
         counted = self._ratio.vocabulary is not None and not preamble.tools and not preamble.schema

@@ -23,12 +23,18 @@ _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 # In other alphabets, and with accents, a run of these letters may be the rest of a word.
 _WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z])(?<![^\x00-\x7f])[A-Za-z]+(?:'[a-z]+)?")
 # No vocabulary in use cuts words so small that their letters are more than these many tokens: random letters have up
-# to 0.57 in six of them, and random ones of the eight rarest up to 0.71. Digits, signs and capitals may be a token
-# each, and so may a letter of two bytes. Longer ones may be cut into their bytes.
+# to 0.57 in six of them, and random ones of the eight rarest up to 0.71. Digits, signs, capitals, and one or two
+# letters between them, as in hexadecimal numbers and base64, may be a token each, and so may a letter of two bytes in
+# the Latin, Greek, Cyrillic, Hebrew and Arabic alphabets. Others, and longer ones, may be cut into their bytes.
 _PER_SMALL_LETTER: Final = 0.75
+# A space belongs to the word after it, but not always to a number or to a letter that is cut into its bytes.
 _PER_SPACE: Final = 0.5
 _SMALL_LETTERS: Final = bytes(range(ord("a"), ord("z") + 1))
-_SECOND_OF_TWO: Final = bytes(range(0xC2, 0xE0))
+_AS_LETTERS: Final = bytes(ord("a") if each in _SMALL_LETTERS else ord(" ") for each in range(256))
+_FIRST_OF_TWO: Final = b"\xc3\xc4\xc5\xce\xcf\xd0\xd1\xd7\xd8\xd9"
+_AS_DIGITS: Final = bytes(
+    ord("0") if each in b"0123456789" or (each >= 0xC2 and each not in _FIRST_OF_TWO) else each for each in range(256)
+)
 _SAMPLE: Final = 65536
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
@@ -232,9 +238,12 @@ def _calibrated(ratio: Ratio, units: int) -> Span:
 def _most(text: str, size: int) -> float:
     """The most tokens that a text of so many bytes can have."""
     data = text.encode("utf-8", "surrogatepass")
-    small = len(data) - len(data.translate(None, _SMALL_LETTERS))
-    pairs = 0 if text.isascii() else len(data) - len(data.translate(None, _SECOND_OF_TWO))
-    return size - small * (1 - _PER_SMALL_LETTER) - data.count(b" ") * (1 - _PER_SPACE) - pairs + 2
+    letters = b" " + data.translate(_AS_LETTERS)
+    single, double, longer = (letters.count(b" " + b"a" * length) for length in (1, 2, 3))  # or longer, each
+    small = letters.count(b"a") - (single + double - 2 * longer)
+    spaces = data.count(b" ") - data.translate(_AS_DIGITS).count(b" 0")
+    pairs = 0 if text.isascii() else len(data) - len(data.translate(None, _FIRST_OF_TWO))
+    return size - small * (1 - _PER_SMALL_LETTER) - spaces * (1 - _PER_SPACE) - pairs + 2
 
 
 def _fewest(text: str) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 from ..anthropic import ANTHROPIC, claude, claude_end, claude_start, claude_text
 from ..recording import ANSWER, WORDS, Recording
+from ..source import package, page
+from ..sources import CLAUDE_REFUSAL, CLAUDE_SERVER_TOOLS
 from .ending import Ending
 
 
@@ -46,12 +48,16 @@ _SEARCHED = [
     ),
     *_block(1, _FOUND),
 ]
-_WEB_SEARCH = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool"
+_WEB_SEARCH = package(
+    "anthropic 2.8.0: anthropic/types/web_search_tool_result_block.py",
+    'Literal["web_search_tool_result"]',
+    "tool_use_id",
+)
 ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "`stop_reason: refusal`, without a word",
-        "https://platform.claude.com/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals",
+        CLAUDE_REFUSAL,
         Recording([claude_start(), *_claude_refusal(None)], output=1, complete_at=-2),
         "refusal",
         refusal="(The provider refused to go on with this answer.)",
@@ -59,7 +65,7 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "`stop_reason: refusal`, with an explanation",
-        "https://platform.claude.com/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals",
+        CLAUDE_REFUSAL,
         Recording(
             [
                 claude_start(),
@@ -102,7 +108,7 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "`pause_turn` in a server tool",
-        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools",
+        CLAUDE_SERVER_TOOLS,
         Recording(
             [
                 claude_start(),
@@ -122,7 +128,7 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "a call beside a server tool whose result comes later",
-        "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons (tool_use)",
+        page("https://platform.claude.com/docs/zh-CN/api/handling-stop-reasons", "In the row of `tool_use`."),
         Recording(
             [
                 claude_start(),
@@ -146,7 +152,10 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "`usage.iterations`, of which a compaction is in no other figure",
-        "https://github.com/anthropics/anthropic-sdk-python/blob/main/src/anthropic/types/beta/beta_usage.py",
+        package(
+            "anthropic 2.8.0: anthropic/types/beta/beta_usage.py",
+            "entry's tokens are not included in the top-level `usage` fields",
+        ),
         Recording(
             [
                 claude_start(),
@@ -191,7 +200,11 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "the whole answer in `message_start`",
-        "https://github.com/anthropics/anthropic-sdk-python/blob/main/src/anthropic/lib/streaming/_messages.py",
+        package(
+            "anthropic 2.8.0: anthropic/lib/streaming/_messages.py",
+            "event.message.to_dict()",
+            note="The client takes the content of `message_start`. That servers fill it is from recordings of others.",
+        ),
         Recording(
             [
                 claude(

@@ -7,6 +7,7 @@ from quiesce.models.providers.bedrock import Bedrock
 from ...wire import aws_event
 from ..bedrock import BEDROCK, BEDROCK_START, bedrock_end, bedrock_text
 from ..recording import ANSWER, KEY, Recording
+from ..sources import BEDROCK_API
 from .ending import Ending
 
 _NOVA = {"toolUseId": "tooluse_n1", "name": "nova_grounding", "type": "server_tool_use"}
@@ -15,7 +16,7 @@ BEDROCK_ENDINGS = [
         Ending(
             BEDROCK,
             f"`stopReason: {reason}`, without a word",
-            "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_MessageStopEvent.html",
+            BEDROCK_API,
             Recording(
                 [BEDROCK_START, *bedrock_end(reason, 1)],
                 "application/vnd.amazon.eventstream",
@@ -30,7 +31,7 @@ BEDROCK_ENDINGS = [
     Ending(
         BEDROCK,
         "a tool that Nova runs itself",
-        "https://docs.aws.amazon.com/nova/latest/nova2-userguide/web-grounding.html",
+        BEDROCK_API,
         Recording(
             [
                 BEDROCK_START,
@@ -72,7 +73,7 @@ BEDROCK_ENDINGS = [
     Ending(
         BEDROCK,
         "a picture, and no text",
-        "botocore 1.44: bedrock-runtime, ContentBlockStart and ContentBlockDelta have `image`",
+        BEDROCK_API,
         Recording(
             [
                 BEDROCK_START,
@@ -95,7 +96,7 @@ BEDROCK_ENDINGS = [
         Ending(
             BEDROCK,
             f"`stopReason: {reason}`, and nothing else",
-            "botocore 1.44: bedrock-runtime, StopReason",
+            BEDROCK_API,
             Recording(
                 [BEDROCK_START, *bedrock_end(reason, 1)],
                 "application/vnd.amazon.eventstream",

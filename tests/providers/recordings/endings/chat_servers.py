@@ -12,6 +12,8 @@ from quiesce.models.providers.openai_chat import OpenAIChat
 from ...wire import sse
 from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
 from ..recording import ANSWER, CALLS, KEY, WORDS, Recording
+from ..source import assumed, code, package, thread
+from ..sources import OPENROUTER_STREAM
 from .ending import Ending
 
 
@@ -36,7 +38,7 @@ CHAT_SERVER_ENDINGS = [
         Ending(
             OPENAI_CHAT,
             f"what the content filter found, in chunks of its own ({label})",
-            "https://github.com/microsoft/autogen/issues/6465, https://github.com/Azure/azure-sdk-for-go/issues/21086",
+            source,
             Recording(
                 [
                     sse(
@@ -60,12 +62,15 @@ CHAT_SERVER_ENDINGS = [
             text=ANSWER,
             make=chat_at(server),
         )
-        for server, label in (("azure", "Azure"), ("github", "GitHub Models"))
+        for server, label, source in (
+            ("azure", "Azure", thread("microsoft/autogen/issues/6465")),
+            ("github", "GitHub Models", assumed("GitHub serves these models from Azure, whose chunks are documented.")),
+        )
     ),
     Ending(
         OPENAI_CHAT,
         "`finish_reason: eos`, and logprobs that are a number (Together)",
-        "together 3.1: types/chat/chat_completion_chunk.py",
+        package("together 3.1.1: together/types/chat/chat_completion_chunk.py", '"eos"', "logprobs: Optional[float]"),
         Recording(
             [
                 *(
@@ -83,7 +88,11 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "reasoning in `reasoning_content`, the usage in the last chunk (Fireworks)",
-        "fireworks-ai 1.2: types/chat/chat_completion_chunk.py",
+        package(
+            "fireworks-ai 1.2.30: fireworks/types/chat/chat_completion_chunk.py",
+            "reasoning_content: Optional[str]",
+            "perf_metrics",
+        ),
         Recording(
             [
                 chat({"role": "assistant", "reasoning_content": "Blue."}),
@@ -100,7 +109,12 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "reasoning in `reasoning`, and how long it took (Cerebras)",
-        "cerebras-cloud-sdk 1.91: types/chat/chat_completion.py",
+        package(
+            "cerebras-cloud-sdk 1.91.0: cerebras/cloud/sdk/types/chat/chat_completion.py",
+            "class ChatChunkResponseChoiceDelta(",
+            "reasoning: Optional[str]",
+            "class ChatChunkResponseTimeInfo",
+        ),
         Recording(
             [
                 chat({"role": "assistant", "reasoning": "Blue."}),
@@ -117,7 +131,10 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "calls with the role in every piece (Hugging Face)",
-        "huggingface_hub 2.4: inference/_generated/types/chat_completion.py",
+        package(
+            "huggingface_hub 2.4.0: huggingface_hub/inference/_generated/types/chat_completion.py",
+            "class ChatCompletionStreamOutputDelta(BaseInferenceType):\n    role: str",
+        ),
         Recording(
             [
                 *(
@@ -139,7 +156,7 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "comments between the chunks (OpenRouter)",
-        "https://openrouter.ai/docs/api-reference/streaming",
+        OPENROUTER_STREAM,
         Recording(
             [
                 b": OPENROUTER PROCESSING\n\n",
@@ -157,7 +174,7 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "status 200 and an error, before any text (LM Studio)",
-        "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2322",
+        thread("lmstudio-ai/lmstudio-bug-tracker/issues/2322"),
         Recording(
             [
                 b"event: error\ndata: "
@@ -173,7 +190,7 @@ CHAT_SERVER_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "the usage so far in every chunk (vLLM)",
-        "https://docs.vllm.ai/en/latest/serving/openai_compatible_server (`continuous_usage_stats`)",
+        code("vllm-project/vllm: vllm/entrypoints/openai/protocol.py", "`continuous_usage_stats` of `StreamOptions`."),
         Recording(
             [
                 chat({"role": "assistant", "content": ""}, usage={**_USED, "completion_tokens": 0}),

@@ -9,6 +9,7 @@ from typing import Any
 from quiesce.models.base import Model
 
 from ..recording import Provider, Recording
+from ..source import Source
 
 REFUSAL = "I'm sorry, I can't help with that."
 
@@ -18,7 +19,7 @@ class Ending:
     """One way in which an answer ends.
 
     fact         what the provider does
-    source       where that is documented
+    source       what says so, and how that was checked
     kept         the parts that the answer has: the kinds of those that only this provider has, or its type
     refusal      what `result.refusal` holds
     error        the error that asks for another request
@@ -28,7 +29,7 @@ class Ending:
 
     provider: Provider
     fact: str
-    source: str
+    source: Source
     recording: Recording
     stop_reason: str = "end_turn"
     text: str = ""

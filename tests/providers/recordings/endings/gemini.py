@@ -7,9 +7,9 @@ from typing import Any
 from ...wire import sse
 from ..gemini import GEMINI, gemini
 from ..recording import ANSWER, Recording
+from ..source import page
+from ..sources import GEMINI_FINISH, GEMINI_TYPES
 from .ending import Ending
-
-_FINISH = "https://cloud.google.com/java/docs/reference/google-cloud-aiplatform/latest/com.google.cloud.aiplatform.v1.Candidate.FinishReason"
 
 
 def _gemini_end(finish: str, **more: Any) -> bytes:
@@ -29,17 +29,17 @@ GEMINI_ENDINGS = [
         Ending(
             GEMINI,
             f"`finishReason: {reason}`, without a word",
-            _FINISH,
+            GEMINI_FINISH,
             Recording([_gemini_end(reason)], output=1),
             "refusal",
             refusal=f"(The provider refused to go on with this answer: {reason}.)",
         )
-        for reason in ("SAFETY", "MODEL_ARMOR", "PROHIBITED_CONTENT")
+        for reason in ("SAFETY", "MODEL_ARMOR", "PROHIBITED_CONTENT", "ESCALATION", "PUP_LIMITED_DISABLED")
     ),
     Ending(
         GEMINI,
         "a text that `SAFETY` cut, with a message",
-        _FINISH,
+        GEMINI_FINISH,
         Recording(
             [gemini([{"text": ANSWER}], 11), _gemini_end("SAFETY", finishMessage="The answer is not safe.")], output=1
         ),
@@ -50,8 +50,16 @@ GEMINI_ENDINGS = [
     ),
     Ending(
         GEMINI,
+        "`finishReason: CONTINUATION`, a limit of the request",
+        GEMINI_FINISH,
+        Recording([gemini([{"text": ANSWER}], 12, "CONTINUATION")]),
+        "max_tokens",
+        text=ANSWER,
+    ),
+    Ending(
+        GEMINI,
         "`promptFeedback.blockReason`",
-        "https://ai.google.dev/api/generate-content#PromptFeedback",
+        GEMINI_TYPES,
         Recording(
             [
                 sse(
@@ -70,7 +78,7 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "a picture, and no text",
-        "https://ai.google.dev/gemini-api/docs/image-generation",
+        GEMINI_TYPES,
         Recording(
             [gemini([{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo"}}], 1290, "STOP")], output=1290
         ),
@@ -80,7 +88,7 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "code that Gemini ran, and grounding",
-        "https://ai.google.dev/gemini-api/docs/code-execution",
+        GEMINI_TYPES,
         Recording(
             [
                 gemini([_CODE], 3),
@@ -108,7 +116,7 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "`partialArgs` with `willContinue` are one call",
-        "https://googleapis.github.io/js-genai/release_docs/interfaces/types.FunctionCall.html",
+        GEMINI_TYPES,
         Recording(
             [
                 gemini(
@@ -159,7 +167,10 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "a thought followed by a bare signature stays a thought",
-        "https://ai.google.dev/gemini-api/docs/thought-signatures",
+        page(
+            "https://docs.rs/gproxy-protocol/latest/src/gproxy_protocol/transform/generate/claude_gemini/thinking.rs.html",
+            "A gateway of others: the text of a thought, then a part with nothing but its signature.",
+        ),
         Recording(
             [
                 gemini([{"text": "Blue.", "thought": True}], 8, thoughts=8),
@@ -176,7 +187,7 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "`MALFORMED_FUNCTION_CALL`, and nothing else",
-        _FINISH,
+        GEMINI_FINISH,
         Recording([_gemini_end("MALFORMED_FUNCTION_CALL", finishMessage="Malformed function call: look(")], output=1),
         "error",
         requests=4,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ..ollama import OLLAMA, ollama, ollama_end
 from ..recording import ANSWER, Recording
+from ..source import code
+from ..sources import OLLAMA_TYPES
 from .ending import Ending
 
 OLLAMA_ENDINGS = [
     Ending(
         OLLAMA,
         "nothing but `done_reason: load`",
-        "https://github.com/ollama/ollama/blob/main/docs/api.md#load-a-model",
+        code("ollama/ollama: docs/api.md", "Under `Load a model`."),
         Recording(
             [ollama({"content": ""}, done=True, done_reason="load")],
             "application/x-ndjson",
@@ -22,7 +24,7 @@ OLLAMA_ENDINGS = [
     Ending(
         OLLAMA,
         "`done_reason: length`",
-        "https://github.com/ollama/ollama/blob/main/docs/api.md",
+        OLLAMA_TYPES,
         Recording(
             [ollama({"content": ANSWER}), ollama_end(12).replace(b'"stop"', b'"length"')], "application/x-ndjson"
         ),

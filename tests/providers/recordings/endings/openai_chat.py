@@ -6,6 +6,8 @@ import json
 
 from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
 from ..recording import ANSWER, CALLS, WORDS, Recording
+from ..source import assumed, code, package, page, thread
+from ..sources import CHAT_CHUNK
 from .chat_servers import chat_at as _chat_at
 from .ending import REFUSAL, Ending
 
@@ -15,7 +17,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`finish_reason: content_filter`, without a word",
-        "https://platform.openai.com/docs/api-reference/chat/object",
+        CHAT_CHUNK,
         Recording([_CHAT_START, chat({}, "content_filter"), chat_usage(3), DONE], output=3, complete_at=1),
         "refusal",
         refusal="(The provider refused to go on with this answer: content_filter.)",
@@ -23,7 +25,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "the field `refusal`",
-        "https://platform.openai.com/docs/guides/structured-outputs#refusals",
+        CHAT_CHUNK,
         Recording(
             [
                 chat({"role": "assistant", "content": None, "refusal": ""}),
@@ -43,7 +45,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "a call that the content filter cut",
-        "https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter",
+        assumed("That `content_filter` ends an answer is documented; that it can end one in a call is not."),
         Recording(
             [
                 _CHAT_START,
@@ -61,7 +63,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`[DONE]` without a `finish_reason`",
-        "https://github.com/truera/trulens/pull/2240 (Snowflake Cortex), https://github.com/diegosouzapw/OmniRoute/issues/7800",
+        thread("diegosouzapw/OmniRoute/issues/7800", "Of Snowflake: https://github.com/truera/trulens/pull/2240"),
         Recording([_CHAT_START, *(chat({"content": word}) for word in WORDS), chat_usage(12), DONE]),
         text=ANSWER,
         make=_chat_at("snowflake", "claude-sonnet-4-5"),
@@ -69,7 +71,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`[DONE]` without a `finish_reason`, after calls",
-        "https://github.com/BerriAI/litellm/issues/30762 (Snowflake Cortex)",
+        thread("diegosouzapw/OmniRoute/pull/7804", "Upstreams leave it out after calls too. Not said of Snowflake."),
         Recording(
             [
                 chat({"role": "assistant", "content": None}),
@@ -90,7 +92,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`finish_reason` is an empty string until the end",
-        "https://github.com/ollama/ollama/issues/4357",
+        thread("ollama/ollama/issues/4357"),
         Recording(
             [
                 *(chat({"role": "assistant", "content": word}, "") for word in WORDS),
@@ -106,7 +108,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "a whole answer instead of a stream, and `[DONE]`",
-        "https://github.com/decolua/9router/issues/3492",
+        thread("decolua/9router/issues/3492"),
         Recording(
             [
                 json.dumps(
@@ -127,7 +129,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "audio, and no text",
-        "https://platform.openai.com/docs/guides/audio",
+        CHAT_CHUNK,
         Recording(
             [
                 chat({"role": "assistant", "content": None, "audio": {"id": "audio_6725", "transcript": "The "}}),
@@ -149,7 +151,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "a picture, and no text (OpenRouter)",
-        "https://openrouter.ai/docs/features/multimodal/image-generation",
+        page("https://www.openrouter.ai/docs/features/multimodal/image-generation"),
         Recording(
             [
                 _CHAT_START,
@@ -168,7 +170,12 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`reasoning_details` (OpenRouter)",
-        "https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks",
+        package(
+            "openrouter 1.3.84: openrouter/components/reasoningdetailtext.py",
+            "reasoning.text",
+            "signature",
+            "index: Optional[int]",
+        ),
         Recording(
             [
                 chat(
@@ -222,7 +229,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "reasoning that is counted apart: 2 + 340 (xAI)",
-        "https://docs.x.ai/docs/key-information/consumption-and-rate-limits, https://github.com/vercel/ai/pull/12425",
+        thread("vercel/ai/pull/12425", "It quotes xAI: reasoning is counted apart, and in the total."),
         Recording(
             [
                 _CHAT_START,
@@ -251,7 +258,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "sources with every chunk (Perplexity's Sonar, behind gateways)",
-        "https://docs.perplexity.ai/api-reference/chat-completions-post",
+        package("perplexityai 0.46.1: perplexity/types/stream_chunk.py", "citations", "search_results"),
         Recording(
             [
                 *(chat({"content": word}, citations=["https://sky.example"]) for word in WORDS),
@@ -269,7 +276,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "logprobs that were asked for",
-        "https://platform.openai.com/docs/api-reference/chat-streaming/streaming",
+        CHAT_CHUNK,
         Recording(
             [
                 *(
@@ -299,7 +306,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "only a call of a custom tool",
-        "https://github.com/openai/openai-openapi/issues/576",
+        thread("openai/openai-openapi/issues/576"),
         Recording(
             [
                 chat(
@@ -329,7 +336,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "tools that Groq ran itself",
-        "groq 1.7: types/chat/chat_completion_chunk.py, https://console.groq.com/docs/tool-use/built-in-tools",
+        package("groq 1.7.0: groq/types/chat/chat_completion_chunk.py", "executed_tools", "x_groq: Optional[XGroq]"),
         Recording(
             [
                 _CHAT_START,
@@ -349,7 +356,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "content in parts, with references to sources (Mistral)",
-        "mistralai 3.7: client/models/referencechunk.py",
+        package("mistralai 3.7.0: mistralai/client/models/referencechunk.py", "reference_ids: List[ReferenceID]"),
         Recording(
             [
                 chat({"role": "assistant", "content": [{"type": "text", "text": WORDS[0]}]}),
@@ -368,7 +375,10 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`finish_reason: insufficient_system_resource`, before any text (DeepSeek)",
-        "https://api-docs.deepseek.com/api/create-chat-completion",
+        page(
+            "https://docs.rs/crate/ds-api/latest/source/src/raw/response/non_streaming/finish_reason.rs",
+            "A client of others. The vendor's own page was not among the stored ones.",
+        ),
         Recording([_CHAT_START, chat({}, "insufficient_system_resource"), DONE], output=0, complete_at=1),
         "error",
         error="Overloaded",
@@ -378,7 +388,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`finish_reason: abort`, before any text (vLLM)",
-        "vllm: v1/engine/__init__.py, FINISH_REASON_STRINGS",
+        code("vllm-project/vllm: vllm/v1/engine/__init__.py"),
         Recording([_CHAT_START, chat({}, "abort"), DONE], output=0, complete_at=1),
         "error",
         error="ServerError",
@@ -388,7 +398,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "nothing at all",
-        "https://platform.openai.com/docs/api-reference/chat/object",
+        assumed("An answer of the documented form that has nothing in it."),
         Recording([_CHAT_START, chat({}, "stop"), chat_usage(0), DONE], output=0, complete_at=1),
         "error",
         requests=4,

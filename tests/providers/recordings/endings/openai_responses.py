@@ -9,6 +9,8 @@ from quiesce.models.providers.perplexity import Perplexity
 
 from ..openai_responses import OPENAI_RESPONSES, Responses, response, responses_text, responses_usage
 from ..recording import ANSWER, KEY, Recording
+from ..source import package, thread
+from ..sources import RESPONSES_CUSTOM, RESPONSES_INCOMPLETE, RESPONSES_INPUT
 from .ending import REFUSAL, Ending
 
 
@@ -42,12 +44,13 @@ def _perplexity() -> Recording:
     return Recording(events)
 
 
-def _incomplete(reason: str) -> Recording:
+def _incomplete(reason: str, *, text: bool = False) -> Recording:
     event = Responses()
     ended = response("incomplete", responses_usage(3)) | {"incomplete_details": {"reason": reason}}
     return Recording(
         [
             event("response.created", response=response("in_progress")),
+            *(responses_text(event, 0) if text else ()),
             event("response.incomplete", response=ended),
         ],
         output=3,
@@ -113,7 +116,7 @@ def _unanswered(item: dict[str, Any], *answers: Any) -> Ending:
     return Ending(
         OPENAI_RESPONSES,
         f"only `{item['type']}`",
-        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_input_item_param.py",
+        RESPONSES_CUSTOM if item["type"] == "custom_tool_call" else RESPONSES_INPUT,
         _items(item),
         kept=(item["type"],),
         sent_back=(item if with_id else kept, *answers),
@@ -131,15 +134,25 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "`incomplete: content_filter`, without a word",
-        "https://platform.openai.com/docs/api-reference/responses/object#responses/object-incomplete_details",
+        RESPONSES_INCOMPLETE,
         _incomplete("content_filter"),
         "refusal",
         refusal="(The provider refused to go on with this answer: content_filter.)",
     ),
     Ending(
         OPENAI_RESPONSES,
+        "`incomplete: max_messages`",
+        RESPONSES_INCOMPLETE,
+        _incomplete("max_messages", text=True),
+        "max_tokens",
+        text=ANSWER,
+    ),
+    Ending(
+        OPENAI_RESPONSES,
         "`response.refusal.delta`",
-        "https://platform.openai.com/docs/api-reference/responses-streaming/response/refusal/delta",
+        package(
+            "openai 3.49.0: openai/types/responses/response_refusal_delta_event.py", 'Literal["response.refusal.delta"]'
+        ),
         _refused_text(),
         "refusal",
         text=REFUSAL,
@@ -203,7 +216,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "a picture, and no text",
-        "https://platform.openai.com/docs/guides/tools-image-generation",
+        RESPONSES_INPUT,
         _items({"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "iVBORw0KGgo"}),
         kept=("image_generation_call",),
         sent_back=({"type": "image_generation_call", "id": "ig_1", "result": "iVBORw0KGgo"},),
@@ -211,7 +224,9 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "reasoning, a web search, and a text with its sources",
-        "https://platform.openai.com/docs/guides/tools-web-search",
+        package(
+            "openai 3.49.0: openai/types/responses/response_function_web_search_param.py", 'Literal["web_search_call"]'
+        ),
         _items(_SEARCH, text=True, reasoning=True),
         text=ANSWER,
         kept=("reasoning", "web_search_call"),
@@ -221,7 +236,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "a text with its phase and its sources",
-        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_output_message_param.py",
+        package("openai 3.49.0: openai/types/responses/response_output_message_param.py", "phase", "final_answer"),
         _with_sources(),
         text=ANSWER,
         kept=("message",),
@@ -230,7 +245,11 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "compaction of the conversation",
-        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_compaction_item_param_param.py",
+        package(
+            "openai 3.49.0: openai/types/responses/response_compaction_item_param_param.py",
+            'Literal["compaction"]',
+            "encrypted_content",
+        ),
         _items({"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAAAcompacted"}, text=True),
         text=ANSWER,
         kept=("compaction",),
@@ -239,7 +258,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "reasoning in background mode: no item goes back with an id",
-        "https://github.com/VRSEN/agency-swarm/issues/367",
+        thread("openclaw/openclaw/issues/19582", "An item with an id, without the item that followed it: 400."),
         OPENAI_RESPONSES.reasoning,
         text=ANSWER,
         kept=("reasoning",),
@@ -252,7 +271,12 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "searches, their results, and a text (Perplexity)",
-        "perplexityai 0.46: types/response_stream_chunk.py, types/output_item.py",
+        package(
+            "perplexityai 0.46.1: perplexity/types/response_stream_chunk.py",
+            "class ReasoningStartedEvent",
+            "class SearchQueriesEvent",
+            "thought",
+        ),
         _perplexity(),
         text=ANSWER,
         kept=("reasoning", "search_results"),
