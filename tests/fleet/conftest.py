@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 
 from quiesce import Agent
@@ -16,7 +15,7 @@ from quiesce.fleet import Fleet, FleetRun, RunRequest, Worker, WorkerSettings
 from quiesce.sessions.journal.rows import encode
 from quiesce.sessions.stores.postgres import PostgresStore
 
-from ..sessions.conftest import Postgres
+from ..sessions.conftest import Databases, Postgres
 
 
 @pytest.fixture(scope="session")
@@ -24,29 +23,6 @@ def fleet_postgres() -> Iterator[Postgres]:
     server = Postgres(connections=150)
     yield server
     server.close()
-
-
-class Databases:
-    """Databases for one test after the other: one whose test has passed is emptied, and used again."""
-
-    def __init__(self, server: Postgres) -> None:
-        self._server = server
-        self._free: list[str] = []
-
-    @contextmanager
-    def one(self) -> Iterator[str]:
-        url = self._free.pop() if self._free else self._server.new_database()
-        yield url
-        asyncio.run(self._empty(url))
-        self._free.append(url)
-
-    async def _empty(self, url: str) -> None:
-        connection = await asyncpg.connect(url)
-        found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        tables = [row[0] for row in found if "schema" not in row[0] and "migration" not in row[0]]
-        if tables:
-            await connection.execute(f"TRUNCATE {', '.join(tables)}")
-        await connection.close()
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,14 @@ from .conftest import FleetUnderTest, with_fleet
 pytestmark = pytest.mark.promise("P7", "P9")
 
 
-def programme(tmp_path: Path, **options: Any) -> Counter[str]:
-    """Run a programme, and check what must hold after it; gives how often each fault came."""
+KINDS = (*FAULTS, "notifications lost", "notifications doubled")
+
+
+def programme(tmp_path: Path, **options: Any) -> int:
+    """Run a programme and check what must hold after it. How many of the kinds of faults came."""
     postgres = Postgres(connections=200)  # of its own, because it is restarted
     done = Counter[str]()
+    print(options)
     try:
 
         async def test(fleet: FleetUnderTest) -> None:
@@ -30,11 +34,15 @@ def programme(tmp_path: Path, **options: Any) -> Counter[str]:
     finally:
         postgres.close()
     print(dict(done))
-    return done
+    return sum(done[kind] > 0 for kind in KINDS)
 
 
-def test_a_short_programme_of_faults(tmp_path: Path) -> None:
-    programme(tmp_path, seed=1, workers=2, runs=8, seconds=2.0, pause=0.2, lease=1.5)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.proof) for seed in (2, 3, 4, 5))])
+def test_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
+    """Fewer workers and runs than in the ten minutes: another test shares the two processors with them."""
+    came = programme(tmp_path, seed=seed, workers=4, runs=60, seconds=60.0, pause=0.4, lease=2.0)
+    assert came >= len(KINDS) - 2  # on a busy machine too few workers may be up to end or freeze one
 
 
 def test_a_seed_gives_the_same_faults_and_prompts_again() -> None:
@@ -44,14 +52,6 @@ def test_a_seed_gives_the_same_faults_and_prompts_again() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [2, 3])
-def test_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
-    programme(tmp_path, seed=seed, workers=4, runs=100, seconds=60.0, pause=0.3, lease=2.0)
-
-
-@pytest.mark.proof
 @pytest.mark.timeout(1800)
 def test_ten_minutes_of_faults(tmp_path: Path) -> None:
-    done = programme(tmp_path, seed=17, workers=8, runs=500, seconds=600.0, pause=0.7, lease=4.0)
-    assert all(done[kind] for kind in (*FAULTS, "notifications lost", "notifications doubled"))
+    assert programme(tmp_path, seed=17, workers=8, runs=500, seconds=600.0, pause=0.7, lease=4.0) == len(KINDS)

@@ -23,7 +23,7 @@ def test_a_transaction_that_is_cancelled_is_rolled_back_and_the_cancellation_is_
             async with opened.transaction() as db:
                 await db.execute("INSERT INTO quiesce_fleet_caps VALUES ('ann', 'agent', 1)")
                 begun.set()
-                await db.execute("SELECT pg_sleep(3)")
+                await db.execute("SELECT pg_sleep(30)")
 
         task = asyncio.create_task(change())
         await begun.wait()
@@ -31,6 +31,12 @@ def test_a_transaction_that_is_cancelled_is_rolled_back_and_the_cancellation_is_
         async with asyncio.timeout(5):
             with pytest.raises(asyncio.CancelledError):
                 await task
+        async with opened.transaction() as db:
+            # The server itself would notice only at the end of the statement.
+            await db.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'"
+            )
         async with opened.transaction() as db:
             assert await db.fetchval("SELECT count(*) FROM quiesce_fleet_caps") == 0
         await opened.close()

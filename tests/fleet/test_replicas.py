@@ -101,6 +101,8 @@ def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_url: str) -> Non
             assert read_events(there, run_id, **{"Last-Event-ID": str(len(events))}) == []
             assert [each["name"] for each in there.get("/sessions").json()["sessions"]][:1] == ["s"]
             assert there.get("/usage").json()["total"]["calls"] == 1
+            assert there.get("/usage").json()["keys"] == ["local"]
+            assert there.get("/usage/keys").json()["keys"][0]["usage"]["calls"] == 1
             assert there.delete("/sessions/s").status_code == 204
             assert here.get(f"/runs/{run_id}").status_code == 404
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import itertools
 import os
@@ -9,14 +10,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from quiesce.sessions.store import SessionStore, Store
 from quiesce.sessions.stores.local import LocalStore
 from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.schema import POSTGRES_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from ..docs.pages import ROOT, blocks
@@ -96,11 +101,42 @@ class Postgres:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+class Databases:
+    """Databases for one test after the other: one is emptied, and used again if its tables are of this version."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._free: list[str] = []
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        url = self._free.pop() if self._free else self._server.new_database()
+        yield url
+        if asyncio.run(self._empty(url)):
+            self._free.append(url)
+
+    async def _empty(self, url: str) -> bool:
+        connection = await asyncpg.connect(url)
+        found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        tables = [row[0] for row in found if "schema" not in row[0] and "migration" not in row[0]]
+        if tables:
+            await connection.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY")
+        has_schema = any(row[0] == "quiesce_schema" for row in found)
+        version = await connection.fetchval("SELECT max(version) FROM quiesce_schema") if has_schema else None
+        await connection.close()
+        return version in (None, len(POSTGRES_MIGRATIONS))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     server = Postgres()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: Postgres) -> Databases:
+    return Databases(postgres)
 
 
 StoreMaker = Callable[[], SessionStore]
@@ -124,18 +160,16 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreM
         yield lambda: one
         one.close().result()
         return
-    if request.param == "postgres":
-        from quiesce.sessions.stores.postgres import PostgresStore
+    one = request.getfixturevalue("databases").one() if request.param == "postgres" else nullcontext("")
+    with one as url:
 
-        url = request.getfixturevalue("postgres").new_database()
+        def make() -> SessionStore:
+            made.append(SQLiteStore(tmp_path / "sessions.db") if request.param == "sqlite" else PostgresStore(url))
+            return made[-1]
 
-    def make() -> SessionStore:
-        made.append(SQLiteStore(tmp_path / "sessions.db") if request.param == "sqlite" else PostgresStore(url))
-        return made[-1]
-
-    yield make
-    for store in made:
-        store.close().result()
+        yield make
+        for store in made:
+            store.close().result()
 
 
 @pytest.fixture

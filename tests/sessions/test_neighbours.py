@@ -91,7 +91,14 @@ class Street:
             each.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+in_both = pytest.mark.parametrize("street", ["sqlite", "postgres"], indirect=True)
+# What a process does then is the same with both: `make test` has it with one.
+mostly_in_postgres = pytest.mark.parametrize(
+    "street", [pytest.param("sqlite", marks=pytest.mark.proof), "postgres"], indirect=True
+)
+
+
+@pytest.fixture
 def street(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Street]:
     if request.param == "sqlite":
         store = f"sqlite:///{tmp_path / 'sessions.db'}"
@@ -102,6 +109,7 @@ def street(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Street]:
     made.close()
 
 
+@in_both
 def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> None:
     first = street.speaking("One")
     second = street.queued("Two", "queue")
@@ -112,6 +120,7 @@ def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> 
     assert street.said() == ["One", "Two", "Three"]
 
 
+@mostly_in_postgres
 def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
     first = street.speaking("One")
     second = street.queued("Two", "queue")
@@ -123,6 +132,7 @@ def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
     assert street.said() == ["One", "Three"]
 
 
+@mostly_in_postgres
 def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
     first = street.speaking("One")
     second = street.queued("Two", "queue")
@@ -134,6 +144,7 @@ def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
     assert street.said() == ["One", "Three"]
 
 
+@in_both
 def test_steer_reaches_the_other_process(street: Street) -> None:
     first = street.speaking("How?")
     second = street.start("By bus", on_busy="steer")
@@ -145,6 +156,7 @@ def test_steer_reaches_the_other_process(street: Street) -> None:
     assert street.said() == ["How?", "By bus"]
 
 
+@mostly_in_postgres
 def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street: Street) -> None:
     first = street.holding("One")
     second = street.queued("Two", "steer")
@@ -154,6 +166,7 @@ def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street
     assert street.said() == ["One", "Two"]
 
 
+@mostly_in_postgres
 def test_one_who_steers_is_killed_and_the_holder_goes_on(street: Street) -> None:
     first = street.holding("One")
     second = street.queued("Two", "steer")

@@ -123,6 +123,11 @@ class Fleet:
         async with self._database.connection() as db:
             return await run_table.select(db, wanted, limit)
 
+    async def owners(self) -> list[str]:
+        """The owners that have runs, by name."""
+        async with self._database.connection() as db:
+            return await run_table.owners(db)
+
     async def session_names(self, owner: str) -> list[str]:
         """The sessions of an owner in the store, the last used first, at most 1,000."""
         async with self._database.connection() as db:

@@ -87,6 +87,11 @@ async def queues(db: Any) -> list[tuple[str, int, int]]:
     return [(agent, queued, running) for agent, queued, running in found]
 
 
+async def owners(db: Any) -> list[str]:
+    """The owners that have runs."""
+    return [row[0] for row in await db.fetch("SELECT DISTINCT owner FROM quiesce_fleet_runs ORDER BY owner")]
+
+
 async def sessions_of(db: Any, owner: str) -> list[str]:
     """The sessions of an owner, the last used first."""
     text = (

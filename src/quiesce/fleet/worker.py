@@ -117,10 +117,34 @@ class Worker:
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
         """Take and run until `stop` is set; then drain. `hurry` ends the drain's patience. Raises a `StoreError`.
 
-        That is raised only when the database cannot be reached at the beginning. What ends one of the worker's own
-        loops is a bug: the runs are handed over, and it is raised.
+        That is raised only when the database cannot be reached at the beginning, for the time of a lease. What ends one
+        of the worker's own loops is a bug: the runs are handed over, and it is raised.
         """
-        await self._renew()
+        try:
+            if await self._join(stop):
+                await self._work(stop, hurry)
+        finally:
+            await self.database.close()
+            await asyncio.wait((asyncio.wrap_future(self.store.close()),), timeout=_LEAVE_TIMEOUT)
+
+    async def _join(self, stop: asyncio.Event) -> bool:
+        """Record the first heartbeat. While the database is away, try again; False when `stop` is set first."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self.lease
+        while not stop.is_set():
+            try:
+                await self._renew()
+                return True
+            except StoreError as error:
+                if not error.retryable or loop.time() > give_up:
+                    raise
+                _log.warning("the worker cannot begin yet: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TRY_AGAIN):
+                    await stop.wait()
+        return False
+
+    async def _work(self, stop: asyncio.Event, hurry: asyncio.Event | None) -> None:
         loop = asyncio.get_running_loop()
         loops = (self._listener, self._notifier, self._webhooks)
         tasks = [loop.create_task(each.run(), name="fleet worker") for each in loops]
@@ -150,8 +174,6 @@ class Worker:
                 await self._notifier.flush()
                 async with self.database.connection() as db:
                     await run_table.forget_worker(db, self.id.hex)
-        await self.database.close()
-        await asyncio.wait((asyncio.wrap_future(self.store.close()),), timeout=_LEAVE_TIMEOUT)
 
     async def _drain(self, hurry: asyncio.Event | None) -> None:
         """Stop the runs, more urgently as time passes. Each hands over to a run that goes on with it elsewhere."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from ..events import RunEnded
@@ -249,3 +250,7 @@ class SentElsewhere(Struct, frozen=True):
     """The answer when a session is not needed any more: the run that has it has taken the queued prompt."""
 
     run_id: str
+
+
+# Stores work in threads. msgspec prepares a type when it is first used, and crashes when two threads do so at once.
+msgspec.json.Decoder(Holder)

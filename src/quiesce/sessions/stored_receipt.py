@@ -54,3 +54,8 @@ def journaled_entries(run_id: str, events: Sequence[Event]) -> tuple[LedgerEntry
     cut = started - Counter((entry.model, entry.turn, entry.attempt) for entry in entries)
     numbered = enumerate(cut.elements(), len(entries))
     return (*entries, *(LedgerEntry(f"{run_id}-cut-{number}", run_id, *request) for number, request in numbered))
+
+
+# Here, and not in two threads at once when they are first used, which ends the process.
+for _kind in (Receipt, Crash):
+    msgspec.json.Decoder(_kind)

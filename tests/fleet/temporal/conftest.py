@@ -62,6 +62,7 @@ class TemporalUnderTest:
         self.queue = f"tests-{os.getpid()}-{next(_queues)}"
         self.fleet = TemporalFleet(client, queue=self.queue)
         self.processes: list[WorkerProcess] = []
+        self._started: dict[str, tuple[object, ...]] = {}
 
     @asynccontextmanager
     async def worker(self, *agents: Agent, **settings: Any) -> AsyncIterator[None]:
@@ -102,12 +103,20 @@ class TemporalUnderTest:
         await self._described(run_id, found)
 
     async def is_started(self, run_id: str) -> None:
-        """Wait until a worker has the only activity of a run, and Temporal has heard of it."""
+        """Wait until a worker has the only activity of a run, and Temporal has heard of it.
+
+        Another call waits for another start: Temporal takes a while to notice that the worker of this one is lost.
+        """
+        started: tuple[object, ...] = ()
 
         def found(description: Any) -> bool:
-            return [each.state for each in description.raw_description.pending_activities] == [_STARTED]
+            nonlocal started
+            pending = description.raw_description.pending_activities
+            started = tuple((each.activity_id, each.attempt) for each in pending)
+            return [each.state for each in pending] == [_STARTED] and self._started.get(run_id) != started
 
         await self._described(run_id, found)
+        self._started[run_id] = started
 
     async def has_stop(self, run_id: str) -> None:
         """Wait until the workflow has the stop."""

@@ -172,3 +172,39 @@ async def test_a_prompt_that_was_never_sent_is_not_in_the_conversation() -> None
 def test_a_fleet_on_postgres_does_not_import_temporal() -> None:
     program = "import sys, quiesce; from quiesce.fleet import Fleet, Worker; assert 'temporalio' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+FIRST_USE_IN_THREADS = """
+import sys
+import threading
+from quiesce.conversation.validity import user_message
+from quiesce.fleet.temporal.records import TemporalRun, WorkflowInput, plain, read
+
+message = plain(user_message("Hello"))
+given = {"agent": "a", "queue": "q", "prompt": message, "messages": [message] * 50}
+run = {"id": "1", "messages": [message] * 50}
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(8)
+
+def work():
+    barrier.wait()
+    for _ in range(100):
+        read(run, TemporalRun)
+        read(given, WorkflowInput)
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+@pytest.mark.promise("P5")
+def test_values_are_read_in_many_threads_at_once() -> None:
+    """The process ended with a segmentation fault in most tries: workflows run in threads."""
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_USE_IN_THREADS], capture_output=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")

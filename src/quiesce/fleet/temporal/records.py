@@ -179,3 +179,8 @@ class TemporalStopState(Struct, frozen=True):
     def at_rest(self) -> bool:
         """Whether the run has ended."""
         return not self.run.is_active
+
+
+# Workflows run in threads. msgspec prepares a type when it is first used, and crashes when two threads do so at once.
+for _kind in (WorkflowInput, StepInput, StepResult, HeartbeatDetails, TemporalRun, StopRequest):
+    msgspec.json.Decoder(_kind)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from .dialect import CHANNEL, Access, Operation, Repeated, Rows, Statement, for_postgres
-from .schema import POSTGRES_MIGRATIONS
+from .schema import POSTGRES_MIGRATIONS, READABLE_FROM, READABLE_FROM_KEY, check_readable
 
 _T = TypeVar("_T")
 
@@ -98,23 +98,26 @@ class PostgresDatabase:
         return self._connection
 
     async def _migrate(self, db: Any) -> None:
-        """Bring the schema to the newest version."""
+        """Bring the schema to the newest version. That of a newer Quiesce stays as it is."""
+        newest = len(POSTGRES_MIGRATIONS)
         async with db.transaction():
             await db.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await db.execute("CREATE TABLE IF NOT EXISTS quiesce_schema (version INTEGER NOT NULL)")
             version = await db.fetchval("SELECT max(version) FROM quiesce_schema") or 0
-            if version > len(POSTGRES_MIGRATIONS):
-                raise StoreError(
-                    f"The store was written by a newer Quiesce (schema {version}, this one knows"
-                    f" {len(POSTGRES_MIGRATIONS)}).",
-                    detail=f"It is {self.url}.",
-                    kept="Nothing was changed.",
-                    todo="Update Quiesce.",
-                )
+            if version > newest:
+                text = "SELECT value FROM quiesce_store_values WHERE key = $1"
+                check_readable(version, newest, await db.fetchval(text, READABLE_FROM_KEY), self.url)
             for number, statements in enumerate(POSTGRES_MIGRATIONS[version:], version + 1):
                 for statement in statements:
                     await db.execute(statement)
                 await db.execute("INSERT INTO quiesce_schema (version) VALUES ($1)", number)
+            if version < newest:
+                await db.execute(
+                    "INSERT INTO quiesce_store_values (key, value) VALUES ($1, $2)"
+                    " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    READABLE_FROM_KEY,
+                    b"%d" % READABLE_FROM,
+                )
 
     @asynccontextmanager
     async def _explained(self) -> AsyncGenerator[None]:

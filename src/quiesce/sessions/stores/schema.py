@@ -1,8 +1,18 @@
-"""The tables of the stores. A migration, once released, is never changed: a new version is a new entry at the end."""
+"""The tables of the stores. A migration, once released, is never changed: a new version is a new entry at the end.
+
+Programs of an earlier version go on with the tables of a newer one as long as `READABLE_FROM` allows it.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+from ...errors import StoreError
+
+# The earliest version that can use the tables of the newest one. A migration that only adds tables, indexes, and
+# columns with defaults leaves it as it is; any other sets it to its own number. Stored in the tables, under this key.
+READABLE_FROM: Final = 4
+READABLE_FROM_KEY: Final = "schema: readable from"
 
 SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -72,3 +82,17 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     ("CREATE INDEX quiesce_runs_by_id ON quiesce_runs (run)",),
 )
+
+
+def check_readable(version: int, newest: int, readable_from: bytes | None, where: str) -> None:
+    """Raise a `StoreError` when tables of `version` cannot be used by a program whose newest version is an earlier one.
+
+    `readable_from` is what the tables say about themselves; None when they say nothing.
+    """
+    if version > newest and (readable_from is None or int(readable_from) > newest):
+        raise StoreError(
+            f"The store was written by a newer Quiesce (schema {version}, this one knows {newest}).",
+            detail=f"It is {where}.",
+            kept="Nothing was changed.",
+            todo="Update Quiesce.",
+        )

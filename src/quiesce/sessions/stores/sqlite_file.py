@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from ...errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from .dialect import Access, Operation, Repeated, Rows, Statement, for_sqlite
-from .schema import SQLITE_MIGRATIONS
+from .schema import READABLE_FROM, READABLE_FROM_KEY, SQLITE_MIGRATIONS, check_readable
 
 _T = TypeVar("_T")
 
@@ -99,27 +99,25 @@ class SQLiteFile:
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """Bring the schema to the newest version, each step in its own transaction."""
+        """Bring the schema to the newest version, each step in its own transaction. A newer one stays as it is."""
         newest = len(SQLITE_MIGRATIONS)
-        while (version := _version(db)) != newest:
-            if version > newest:
-                raise StoreError(
-                    f"The store was written by a newer Quiesce (schema {version}, this one knows {newest}).",
-                    detail=f"It is {self.path}.",
-                    kept="Nothing was changed.",
-                    todo="Update Quiesce.",
-                )
+        while (version := _version(db)) < newest:
             db.execute("BEGIN IMMEDIATE")
             try:
                 if _version(db) == version:  # no other process was faster
                     for statement in SQLITE_MIGRATIONS[version]:
                         db.execute(statement)
+                    values = (READABLE_FROM_KEY, b"%d" % READABLE_FROM)
+                    db.execute("INSERT OR REPLACE INTO store_values (key, value) VALUES (?, ?)", values)
                     db.execute(f"PRAGMA user_version = {version + 1}")
                 db.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 raise
+        if version > newest:
+            found = db.execute("SELECT value FROM store_values WHERE key = ?", (READABLE_FROM_KEY,)).fetchone()
+            check_readable(version, newest, None if found is None else found[0], str(self.path))
 
     def close(self) -> None:
         """Close the connection. The next operation opens another."""
