@@ -37,6 +37,11 @@ def run(agent: str, *arguments: str, stdin: str = "") -> subprocess.CompletedPro
     )
 
 
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "quiesce.cli", *words]
+    return subprocess.run(line, cwd=ROOT, input="", capture_output=True, text=True, timeout=60, check=False)
+
+
 @contextmanager
 def running(agent: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
@@ -273,3 +278,27 @@ def test_a_full_disk_stops_the_run_and_is_1() -> None:
     assert done.returncode == 1
     assert "The output could not be written: No space left on device." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_agent_may_stand_before_the_prompt_as_for_serve() -> None:
+    done = command("run", "tests.cli.agents:short", "Hello", "--quiet")
+    assert (done.returncode, done.stdout) == (0, run("short", "Hello", "--quiet").stdout)
+    for words, sentence in (
+        (
+            ("--model", "x:y", "tests.cli.agents:short", "Hello"),
+            "'tests.cli.agents:short' and --model both name an agent.",
+        ),
+        (("tell", "me", "more"), 'name the agent with --agent: quiesce run --agent MODULE:AGENT "prompt".'),
+    ):
+        refused = command("run", *words)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert sentence in refused.stderr
+    told = command("chat", "tests.cli.agents:nobody")
+    assert "'tests.cli.agents:nobody' cannot be loaded" in told.stderr
+
+
+def test_a_word_too_many_is_refused_with_the_usage_of_that_command() -> None:
+    refused = command("ps", "everything")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("usage: quiesce ps")
+    assert refused.stderr.endswith("quiesce ps: error: unrecognized arguments: everything\n")

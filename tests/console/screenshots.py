@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 from .browser import ARGUMENTS, find_chromium
 from .conftest import Site
 from .console import prompt, run_state, state_is, wait_for_run_after
+from .site import KEY, OPERATOR_KEY
 
 OUT = Path("screenshots")
 LOOKS: dict[str, dict[str, Any]] = {
@@ -239,6 +240,14 @@ def key_dialog(browser: Browser, look: str) -> None:
     page.keyboard.press("Enter")
     page.locator("#key-error").wait_for()
     shoot(page, f"{look}-19-key")
+    for key in (KEY, OPERATOR_KEY):
+        page.request.post(f"{site.url}runs", data={"prompt": "hello"}, headers={"Authorization": f"Bearer {key}"})
+    page.goto(f"{site.url}#/usage")
+    page.get_by_label("API key").fill(OPERATOR_KEY)
+    page.keyboard.press("Enter")
+    page.get_by_label("Which key").select_option("All keys")
+    page.get_by_role("region", name="Usage by key").wait_for()
+    shoot(page, f"{look}-19-usage-by-key", full=True)
     context.close()
     site.close()
 

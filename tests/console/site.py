@@ -25,6 +25,7 @@ from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Stal
 from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listener import server
+from quiesce.server.settings import Settings
 from quiesce.tools.context import ToolContext
 from quiesce.usage.prices import Price
 
@@ -35,6 +36,7 @@ FAREWELL = asyncio.Event()
 RELEASE = asyncio.Event()
 PRICE = Price(Decimal(3), Decimal(15))
 KEY = "the-key-of-the-console-tests"
+OPERATOR_KEY = "the-key-of-the-operator"
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'>{{7*7}}'
 
 STORY = (
@@ -374,9 +376,10 @@ def application(*, with_keys: bool) -> Application:
     agent = Agent(model, name="writer", tools=tools, on_limit="ask")
     other = Agent(model, name=f"other {NASTY}")
     second = Agent(model, name="helper-2")
-    keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
+    keys = Keys({"tests": hash_key(KEY), "ops": hash_key(OPERATOR_KEY)}) if with_keys else None
     store = next((each.removeprefix("--store=") for each in sys.argv if each.startswith("--store=")), None)
-    return create_app(agent, other, second, keys=keys, store=store)
+    settings = Settings(operators=("ops",) if with_keys else ())
+    return create_app(agent, other, second, keys=keys, store=store, settings=settings)
 
 
 async def main() -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from .conftest import Site
 from .console import prompt, run_state
+from .site import KEY, OPERATOR_KEY
 
 pytestmark = [pytest.mark.promise("P3"), pytest.mark.timeout(180)]
 
@@ -63,3 +64,26 @@ def test_usage_by_range_agent_and_session(page: Page, site: Site) -> None:
     expect(page.locator("main").get_by_role("status")).to_have_text("1 model call")
     page.get_by_label("Which agent", exact=True).select_option("All agents")
     expect(page.get_by_role("region", name="Usage by session")).to_contain_text("usage-one")
+
+
+def test_an_operator_sees_the_usage_of_every_key(page: Page, keyed_site: Site) -> None:
+    for _ in range(2):
+        body = {"prompt": "hello", "agent": "helper-2"}
+        page.request.post(f"{keyed_site.url}runs", data=body, headers={"Authorization": f"Bearer {KEY}"})
+    page.goto(f"{keyed_site.url}#/usage")
+    page.get_by_label("API key").fill(OPERATOR_KEY)
+    page.keyboard.press("Enter")
+    status = page.locator("main").get_by_role("status")
+    expect(status).to_have_text("Nothing has been used yet.")
+    page.get_by_label("Which key").select_option("All keys")
+    by_key = page.get_by_role("region", name="Usage by key").locator("tbody tr")
+    expect(by_key).to_have_count(1)
+    expect(by_key).to_contain_text("tests")
+    page.get_by_label("Which key").select_option("tests")
+    expect(status).to_contain_text("model calls")
+    expect(by_key).to_have_count(0)
+    expect(page.get_by_role("region", name="Usage by day, model and agent")).to_contain_text("helper-2")
+    page.evaluate("key => sessionStorage.setItem('quiesce.key', key)", KEY)
+    page.reload()
+    expect(status).to_contain_text("model calls")
+    expect(page.get_by_label("Which key")).to_be_hidden()

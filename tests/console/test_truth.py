@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from .conftest import Site
-from .console import RUN, answer, prompt, run_state
+from .console import RUN, answer, begin_story, hold_the_first, prompt, run_state
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
 
@@ -27,6 +27,20 @@ def test_stop_this_tool_answers_at_once(page: Page, site: Site) -> None:
     assert at_once == ["stopping", True]  # in the very task of the click
     answer(page, "The build is done.")
     expect(tool.locator(".tool-state")).to_have_text("cancelled while running")
+
+
+@pytest.mark.promise("P1")
+def test_the_receipt_is_there_with_the_last_event_and_waits_for_no_other_request(page: Page, site: Site) -> None:
+    begin_story(page, site)
+    held = hold_the_first(page, RUN)
+    page.keyboard.press("Escape")
+    expect(page.locator("#receipt")).to_contain_text("Stopped")
+    page.wait_for_function("document.getElementById('receipt').dataset.marked = 'yes'")
+    while not held:  # the page asks for the rest of it
+        page.wait_for_timeout(10)
+    held[0].continue_()
+    expect(page.get_by_role("button", name="Export the conversation as Markdown")).to_be_visible()
+    assert page.locator("#receipt").get_attribute("data-marked") == "yes", "a card without news was drawn again"
 
 
 def test_a_tool_that_could_not_be_stopped_runs_on_and_says_so(page: Page, site: Site) -> None:

@@ -14,6 +14,7 @@ import httpx2
 
 from quiesce import Agent
 from quiesce.models.scripted import Say, ScriptedModel, Stall
+from quiesce.models.wire.certificates import certificates_for
 from quiesce.server import Application, Keys, Settings, create_app, hash_key, new_key
 from quiesce.server.listener import DrainingServer, server
 
@@ -32,11 +33,15 @@ class Served:
 
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=30, **options)
+        return httpx2.Client(
+            base_url=self.url, headers=headers, timeout=30, verify=certificates_for(self.url), **options
+        )
 
     def async_client(self, key: str | None = None, **options: Any) -> httpx2.AsyncClient:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30, **options)
+        return httpx2.AsyncClient(
+            base_url=self.url, headers=headers, timeout=30, verify=certificates_for(self.url), **options
+        )
 
     def do(self, function: Any) -> Any:
         """Call `function` in the server's loop and wait for what it returns."""

@@ -11,12 +11,12 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.server import create_app
-from tests.sessions.conftest import StoreMaker, new_store, postgres
+from tests.sessions.conftest import StoreMaker, databases, new_store, postgres
 
 from .support import frames, read_events, serving, start
 
 pytestmark = pytest.mark.promise("P4", "P9")
-__all__ = ["new_store", "postgres"]  # fixtures
+__all__ = ["databases", "new_store", "postgres"]  # fixtures
 
 
 class Builds:

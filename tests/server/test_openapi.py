@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -29,8 +31,9 @@ from quiesce.events import Delta
 from quiesce.messages import ToolMessage, UserMessage
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
-from quiesce.server import Settings, create_app
-from quiesce.server.openapi import document
+from quiesce.server import Settings, create_app, schemas
+from quiesce.server.openapi import OPERATIONS, document
+from quiesce.server.openapi_examples import EXAMPLES
 
 from .support import frames, serving, start, talker
 
@@ -52,6 +55,18 @@ def _schemathesis(url: str, directory: Path, *options: str) -> None:
     command += ["--exclude-operation-id", "stream_changes"]  # it has no end; test_changes.py is about it
     done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_every_operation_has_an_example_of_its_body_and_of_its_answer():
+    for operation in OPERATIONS:
+        names = {name for name, _ in operation.answers.values() if name} | {operation.body.rstrip("?")} - {""}
+        for name in names:
+            example = json.dumps(EXAMPLES[name])
+            msgspec.json.decode(example, type=getattr(schemas, name))
+        described = document(Settings())["paths"][operation.path][operation.method]
+        for status, answer in described["responses"].items():
+            assert all("example" in content for content in answer.get("content", {}).values()), (operation.id, status)
+        assert "requestBody" not in described or "example" in described["requestBody"]["content"]["application/json"]
 
 
 def test_no_operation_fails_or_breaks_the_document(tmp_path: Path):

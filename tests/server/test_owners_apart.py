@@ -30,8 +30,6 @@ from .support import Served, serving, start, two_keys
 
 pytestmark = pytest.mark.promise("P8")
 
-RUNS = 50
-SESSIONS = 10
 OWNERS = ("ann", "bob")
 
 # --- Places to leave something in ---------------------------------------------------------------------------------
@@ -141,23 +139,30 @@ def desk_agent(folder: Path, mixed: list[str]) -> tuple[Agent[Desk, str], Agent[
     return Agent(Worker(), name="desk", deps_type=Desk, tools=tools, hooks=[watch]), clerk
 
 
-async def run_many(served: Served, owner: str, key: str) -> list[dict[str, Any]]:
-    """Fifty runs at once in ten sessions; what a client sees of each."""
-    async with served.async_client(key, limits=httpx2.Limits(max_connections=RUNS)) as client:
+async def run_many(served: Served, owner: str, key: str, runs: int) -> list[dict[str, Any]]:
+    """So many runs at once, five in each session; what a client sees of each."""
+    async with served.async_client(key, limits=httpx2.Limits(max_connections=runs)) as client:
 
         async def one(number: int) -> dict[str, Any]:
-            body = {"prompt": f"{owner}-{number}", "session": f"session-{number % SESSIONS}", "on_busy": "queue"}
+            body = {"prompt": f"{owner}-{number}", "session": f"session-{number % (runs // 5)}", "on_busy": "queue"}
             run_id = (await client.post("/runs", json=body)).json()["run"]["id"]
             async with client.stream("GET", f"/runs/{run_id}/events") as response:
                 async for _ in response.aiter_lines():  # to the end of the run
                     pass
             return (await client.get(f"/runs/{run_id}")).json()
 
-        return list(await asyncio.gather(*(one(number) for number in range(RUNS))))
+        return list(await asyncio.gather(*(one(number) for number in range(runs))))
 
 
-@pytest.mark.parametrize("stored", [pytest.param(False, marks=pytest.mark.proof), True], ids=["in memory", "stored"])
-def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, stored: bool) -> None:
+@pytest.mark.parametrize(
+    ("runs", "stored"),
+    [
+        pytest.param(10, True, id="stored"),
+        pytest.param(50, True, id="many, stored", marks=pytest.mark.proof),
+        pytest.param(50, False, id="many, in memory", marks=pytest.mark.proof),
+    ],
+)
+def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, runs: int, stored: bool) -> None:
     mixed: list[str] = []
     agent, clerk = desk_agent(tmp_path, mixed)
     ann, bob, keys = two_keys()
@@ -173,7 +178,7 @@ def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, stored: bool)
     with serving(app=app) as served:
 
         async def both() -> list[list[dict[str, Any]]]:
-            return await asyncio.gather(run_many(served, "ann", ann), run_many(served, "bob", bob))
+            return await asyncio.gather(run_many(served, "ann", ann, runs), run_many(served, "bob", bob, runs))
 
         seen = dict(zip(OWNERS, asyncio.run(both()), strict=True))
         usage = {}
@@ -181,16 +186,16 @@ def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, stored: bool)
             with served.client(key) as client:
                 usage[owner] = client.get("/usage").json()
                 sessions = client.get("/sessions").json()["sessions"]
-                assert {each["name"] for each in sessions} == {f"session-{n}" for n in range(SESSIONS)}
+                assert {each["name"] for each in sessions} == {f"session-{n}" for n in range(runs // 5)}
     for owner, other in (OWNERS, reversed(OWNERS)):
         texts = [str(run) for run in seen[owner]]
         assert not [hit for text in texts for hit in re.findall(rf".{{60}}{other}.{{60}}", text)]
         assert all(run["receipt"]["stop_reason"] == "end_turn" for run in seen[owner])
         assert all("found" in text and "I was told" in text for text in texts)
-        assert len({secret for text in texts for secret in re.findall(rf"{owner}-\d+", text)}) == RUNS
+        assert len({secret for text in texts for secret in re.findall(rf"{owner}-\d+", text)}) == runs
         # State and memory do last from run to run of one owner: the test would see what crosses.
         assert any(len(set(re.findall(rf"{owner}-\d+", text))) > 1 for text in texts)
-        assert usage[owner]["total"]["calls"] == 3 * RUNS
+        assert usage[owner]["total"]["calls"] == 3 * runs
     assert not mixed
     assert left_in_module == []
     assert_nothing_is_shared(agent, clerk)

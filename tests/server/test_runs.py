@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 
 import pytest
@@ -337,3 +338,11 @@ def test_what_a_run_did_is_undone_on_request():
         stopped = client.post(f"/runs/{second}/cancel?wait=10", json={"undo": True}).json()
         assert [each["outcome"] for each in stopped["receipt"]["undo"]] == ["undone"]
         assert written == []
+
+
+def test_what_is_sent_in_two_parts_does_not_wait_for_an_acknowledgement():
+    with serving(talker()) as served, served.client() as client:  # its listening socket does not name TCP
+        client.get("/healthz")
+        (connection,) = served.do(lambda: list(served.server.server_state.connections))
+        made = connection.transport.get_extra_info("socket")
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

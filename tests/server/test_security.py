@@ -40,6 +40,7 @@ ROUTES = [
     ("GET", "/audit", None),
     ("GET", "/fleet", None),
     ("GET", "/usage", None),
+    ("GET", "/usage/keys", None),
     ("GET", "/agents", None),
     ("GET", "/fleet", None),
 ]
@@ -88,6 +89,8 @@ def test_wrong_missing_and_other_peoples_keys_on_every_route():
         assert other.get("/runs").json() == {"runs": [], "next": None}
         assert other.get("/sessions").json() == {"sessions": []}
         assert other.get("/usage").json()["total"]["calls"] == 0
+        assert other.get("/usage").json()["keys"] == []
+        assert other.get("/usage/keys").json()["error"]["code"] == "not_operator"
         assert mine.get(f"/runs/{run_id}").json()["run"]["state"] == "running"
         # The same session name and the same idempotency key are other things for another key.
         bobs = start(other, session="diary")

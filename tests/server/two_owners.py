@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,7 +120,7 @@ class World:
         for name, other in (OWNERS, reversed(OWNERS)):
             self.owners[name].other = self.owners[other]
 
-    def app(self) -> Application:
+    def app(self, settings: Settings = SETTINGS) -> Application:
         clerk = Agent(Counted(self.calls), name="clerk")
         tools = [pay, write, leave_in_context, leave_in_modules, leave_in_environment, clerk.as_tool(memory=True)]
         agent = Agent(Obedient(self.calls), name="desk", deps_type=Desk, tools=tools)
@@ -129,7 +130,7 @@ class World:
             folder.mkdir(exist_ok=True)
             return Desk(request.owner, str(folder))
 
-        return create_app(agent, keys=self.keys[2], deps=deps, store=self.folder / "s.db", settings=SETTINGS)
+        return create_app(agent, keys=self.keys[2], deps=deps, store=self.folder / "s.db", settings=settings)
 
     def play(self, operations: int, *, restart_after: int) -> None:
         """Do so many operations, half of them for each owner at the same time; restart the server now and then."""
@@ -139,7 +140,7 @@ class World:
                 asyncio.run(self._play(served, min(left, restart_after) // 2))
             left -= restart_after
             self.restarts += 1
-        with serving(app=self.app()) as served:
+        with serving(app=self.app(replace(SETTINGS, operators=("ann",)))) as served:
             asyncio.run(self._check_usage(served))
 
     async def _play(self, served: Served, each: int) -> None:
@@ -152,11 +153,22 @@ class World:
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
     async def _check_usage(self, served: Served) -> None:
-        """Each request that the model got is in the usage of its owner, whatever was deleted since."""
+        """Each request that the model got is in the usage of its owner, whatever was deleted since.
+
+        The operator's sums are the same, before and after the owners' runs are in memory.
+        """
+        await self._check_sums(served)
         for name, key in zip(OWNERS, self.keys, strict=False):
             async with served.async_client(key) as client:
                 usage = (await client.get("/usage")).json()["total"]
             assert usage["calls"] == self.calls[name], (name, usage, self.calls)
+        await self._check_sums(served)
+
+    async def _check_sums(self, served: Served) -> None:
+        async with served.async_client(self.keys[0]) as ann, served.async_client(self.keys[1]) as bob:
+            by_key = (await ann.get("/usage/keys")).json()["keys"]
+            assert (await bob.get("/usage/keys")).status_code == 403
+        assert {each["key"]: each["usage"]["calls"] for each in by_key} == self.calls
 
 
 class Owner:

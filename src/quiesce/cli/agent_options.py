@@ -32,6 +32,14 @@ def chosen_agent(options: argparse.Namespace) -> AnyAgent:
     return Agent(options.model)
 
 
+def take_agent(options: argparse.Namespace, word: str) -> None:
+    """Take a word of the command for the agent. Raises `ConfigurationError` when an option names one too."""
+    if options.agent is not None or options.model is not None:
+        option = "--agent" if options.agent is not None else "--model"
+        raise ConfigurationError(f"{word!r} and {option} both name an agent.", todo="Leave one of them out.")
+    options.agent = word
+
+
 def load_agent(target: str) -> AnyAgent:
     """The agent that `module:attribute` names; a function without parameters is called for one.
 

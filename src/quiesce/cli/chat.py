@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from ..sessions.stores.resolve import default_path, resolve_store
-from .agent_options import add_options, chosen_agent
+from .agent_options import add_options, chosen_agent, take_agent
 from .main import Subparsers
 from .remote import KEY_VARIABLE, at_server
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("chat", help="chat with an agent; Esc stops it")
+    parser.add_argument("word", nargs="?", metavar="MODULE:AGENT", help="the same as --agent")
     add_options(parser)
     parser.add_argument("--plain", action="store_true", help="line by line instead of full screen")
     which = parser.add_mutually_exclusive_group()
@@ -46,6 +47,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Chat until the user leaves."""
+    if options.word is not None:
+        take_agent(options, options.word)
     if options.url is not None:
         if options.model is not None or options.store is not None:
             options.usage_error("--url has the models and the store of the server: leave out --model and --store")

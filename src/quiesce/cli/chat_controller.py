@@ -14,6 +14,7 @@ from ..messages import Outcome
 from ..receipt import Receipt
 from ..tools.policy import ToolStopPolicy
 from .chat_backend import Backend, ChatPrompt, ChatRun, UndoSummary
+from .trace_tree import TraceTree
 
 LADDER: Final = (Mode.NOW, Mode.KILL)
 
@@ -45,6 +46,7 @@ class ChatController:
         self.steering_since: float | None = None
         self.answers: dict[str, Any] = {}
         self.always: Final[set[str]] = set()
+        self.trace: Final = TraceTree()
         backend.on_stop_failed = self._on_stop_failed
 
     @property
@@ -163,6 +165,9 @@ class ChatController:
 
     def on_event(self, event: Event) -> None:
         """Update the state with an event of the run."""
+        if isinstance(event, RunStarted):
+            self.trace.clear()
+        self.trace.add(event, time.monotonic())
         match event:
             case RunStarted():
                 self.tools.clear()

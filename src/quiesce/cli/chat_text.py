@@ -29,6 +29,7 @@ COMMANDS: Final = (
     ("/answer", "TEXT", "answer the question of a tool"),
     ("/undo", "", "undo the last prompt and what its tools did"),
     ("/usage", "", "tokens and cost"),
+    ("/trace", "", "the last run as a tree: model calls, tools, sub-agents"),
     ("/sessions", "[NAME]", "list conversations, or switch to one"),
     ("/help", "", "this"),
     ("/quit", "", "leave"),
@@ -199,6 +200,8 @@ async def _run_line(controller: ChatController, line: str) -> str | None:
             return await _undo(controller)
         case "usage":
             return await _usage(controller)
+        case "trace":
+            return "\n".join(controller.trace.lines) or "Nothing has run yet."
         case "sessions" | "session":
             return await _sessions(controller, argument)
         case "help" | "?" | "":

@@ -56,9 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """A parser whose subcommands refuse what they do not know with their own usage, not with that of all commands."""
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """The options; there is never anything else."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command, with all its subcommands."""
-    parser = argparse.ArgumentParser(prog="quiesce", description="Agents that can be stopped at any instant.")
+    parser = _CommandParser(prog="quiesce", description="Agents that can be stopped at any instant.")
     parser.add_argument(
         "--version", action="version", version=f"quiesce {__version__}", help="print the version and leave"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -27,7 +28,7 @@ from ..run.options import RunOptions
 from ..run.waiting import wait_in_thread
 from ..sessions import Session
 from . import run_answers
-from .agent_options import add_options, chosen_agent
+from .agent_options import add_options, chosen_agent, take_agent
 from .json_lines import add_option, escaped
 from .main import Subparsers
 from .pipe_watch import watch_pipe
@@ -39,6 +40,9 @@ BAD_USAGE: Final = 2
 CANCELLED: Final = 3
 WAITING: Final = 4
 PIPE_CLOSED: Final = 128 + 13
+
+# How an agent is named; a word of a prompt that was not quoted is not like it.
+_TARGET: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 _CODES: Final = f"""\
 exit codes:
@@ -57,7 +61,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "run", help="run one prompt, for scripts", epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("prompt", nargs="?", help="the prompt; '-' or nothing reads it from standard input")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="PROMPT",
+        help="the prompt; MODULE:AGENT may stand before it, instead of --agent; '-' or nothing reads the prompt from "
+        "standard input",
+    )
     add_options(parser)
     parser.add_argument("--session", metavar="NAME", help="keep the conversation under this name, and go on with it")
     parser.add_argument("--store", metavar="PATH|URL", help="where sessions are kept (default: your own SQLite file)")
@@ -71,6 +81,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the prompt; the exit code tells how the run ended."""
     try:
+        _take_words(options)
         run_answers.check_terminal(options)
         return _run_all(chosen_agent(options), _session(options), options)
     except ConfigurationError as error:
@@ -78,6 +89,22 @@ def run(options: argparse.Namespace) -> int:
         return BAD_USAGE
     except KeyboardInterrupt:  # before anything was started, or the fourth Ctrl-C
         return 128 + signal.SIGINT
+
+
+def _take_words(options: argparse.Namespace) -> None:
+    """Find the prompt among the words, and the agent if it stands before it. Raises `ConfigurationError`."""
+    words: list[str] = options.words
+    options.prompt = words[-1] if words else None
+    match words[:-1]:
+        case []:
+            pass
+        case [agent] if _TARGET.fullmatch(agent):
+            take_agent(options, agent)
+        case _:
+            raise ConfigurationError(
+                f"The prompt is {len(words)} words to the shell.",
+                todo='Use quotes, and name the agent with --agent: quiesce run --agent MODULE:AGENT "prompt".',
+            )
 
 
 def _session(options: argparse.Namespace) -> Session | None:

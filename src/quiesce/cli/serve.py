@@ -42,6 +42,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="file with the API keys (see `quiesce key`); QUIESCE_API_KEYS=name=key,... adds more",
     )
     parser.add_argument(
+        "--operator",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the key of this name may read the usage of all keys (repeatable)",
+    )
+    parser.add_argument(
         "--deps",
         metavar="MODULE:FUNCTION",
         help="function that makes the deps of each run from its RunRequest (owner, agent, session, headers)",
@@ -105,6 +112,7 @@ def run(options: argparse.Namespace) -> int:
         cors_origins=tuple(options.cors_origin),
         receipts=options.receipts,
         fleet=options.fleet,
+        operators=tuple(options.operator),
     )
     agents = [load_agent(target) for target in options.agents]
     if options.model is not None:

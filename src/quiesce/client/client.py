@@ -13,6 +13,7 @@ import msgspec
 from ..cancellation import Mode
 from ..errors import ServerProblem
 from ..messages import UserContent
+from ..models.wire.certificates import certificates_for
 from ..receipt import Receipt
 from ..server import schemas
 from ..server.schemas import RunStatus, RunView
@@ -44,7 +45,7 @@ class Client:
         self._timeout: Final = timeout
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            self._http: Final = httpx2.AsyncClient(base_url=url, headers=headers)
+            self._http: Final = httpx2.AsyncClient(base_url=url, headers=headers, verify=certificates_for(url))
         except (ValueError, httpx2.InvalidURL) as error:
             raise ServerProblem(f"{url!r} is not the address of a server: {error}.") from error
 
@@ -232,6 +233,18 @@ class Client:
         """The usage, in all, by day, model and agent, and by session. `since` and `until` are days: "2026-11-16"."""
         query = {"since": since, "until": until, "agent": agent, "session": session}
         return await self._ask(schemas.UsageReport, "GET", "/usage", query=query)
+
+    async def show_usage_by_key(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        agent: str | None = None,
+        key: str | None = None,
+    ) -> schemas.UsageByKey:
+        """The usage of all keys, or of one. Raises `ServerProblem` (403) for a key that is no operator's."""
+        query = {"since": since, "until": until, "agent": agent, "key": key}
+        return await self._ask(schemas.UsageByKey, "GET", "/usage/keys", query=query)
 
     async def list_agents(self) -> tuple[schemas.AgentView, ...]:
         """The agents that the server has."""

@@ -80,7 +80,7 @@ class Application(Starlette):
                 )
             )
         super().__init__(
-            routes=_routes(self.services, Authenticator(keys, owner_of, settings.cors_origins)),
+            routes=_routes(self.services, Authenticator(keys, owner_of, settings.cors_origins, settings.operators)),
             middleware=middleware,
             exception_handlers=HANDLERS,
             lifespan=_lifespan,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from ..errors import ConfigurationError
 from .keys import Keys
 from .peer import is_of_another_user
 from .problems import Problem
@@ -31,10 +32,27 @@ class Authenticator:
     no header that shows them; on Linux one that runs as another user is seen all the same.
     """
 
-    def __init__(self, keys: Keys | None, owner_of: OwnerOf | None, origins: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        keys: Keys | None,
+        owner_of: OwnerOf | None,
+        origins: tuple[str, ...],
+        operators: tuple[str, ...] = (),
+    ) -> None:
         self._keys: Final = keys
         self._owner_of: Final = owner_of
         self._origins: Final = frozenset(origins)
+        is_local = keys is None and owner_of is None
+        self._operators: Final = frozenset((*operators, *((ANONYMOUS,) if is_local else ())))
+        unknown = self._operators.difference(keys.names) if keys is not None and owner_of is None else ()
+        if unknown:
+            raise ConfigurationError(
+                f"There is no API key {min(unknown)!r} for an operator.", todo="Name one of the keys of this server."
+            )
+
+    def is_operator(self, owner: str) -> bool:
+        """Whether an owner may read the usage of all. The only user of a server without keys may."""
+        return owner in self._operators
 
     def owner(self, request: Request) -> str:
         """The owner of a request. Raises `Problem` for a request without access."""

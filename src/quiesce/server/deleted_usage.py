@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,9 +17,16 @@ from .owner_values import OwnerValues
 from .schemas import UsageView
 from .usage import UsageKey, UsageRows, add_up
 
+_NAME: Final = ".usage"
 _SUM: Final = "usage "
 # The runs that are counted and perhaps not deleted yet, because a crash came between.
 _COUNTED: Final = "counted"
+
+
+def owner_of_deleted(stored: str) -> str | None:
+    """The owner whose record a stored session is; None for any other session."""
+    owner, _, name = stored.partition("/")
+    return unquote(owner) if name == _NAME else None
 
 
 class DeletedUsage:
@@ -26,7 +34,7 @@ class DeletedUsage:
 
     def __init__(self, store: SessionStore) -> None:
         self._store: Final = store
-        self._values: Final = OwnerValues(store, ".usage")
+        self._values: Final = OwnerValues(store, _NAME)
 
     async def read(self, owner: str) -> tuple[UsageRows, list[str]]:
         """The sums of an owner, and the runs among them that may not be deleted yet. Raises a `StoreError`."""

@@ -26,10 +26,18 @@ class ApiRequest:
     """An authenticated request: its owner, its body, and the services that answer it. `http` is Starlette's."""
 
     def __init__(
-        self, http: Request, owner: str, services: Services, body: bytes, run: ServedRun | None = None
+        self,
+        http: Request,
+        owner: str,
+        services: Services,
+        body: bytes,
+        run: ServedRun | None = None,
+        *,
+        is_operator: bool = False,
     ) -> None:
         self.http: Final = http
         self.owner: Final = owner
+        self.is_operator: Final = is_operator
         self.services: Final = services
         self._body: Final = body
         self._run: Final = run
@@ -74,6 +82,14 @@ class ApiRequest:
             raise Problem(422, "invalid", f"`{name}` must be a number from {least:g} to {most:g}.")
         return value
 
+    def check_operator(self) -> None:
+        """Raise `Problem` for a key that may read only what is its own."""
+        if not self.is_operator:
+            message = "This key may read only its own usage."
+            raise Problem(
+                403, "not_operator", message, todo="Start the server with --operator and the name of the key."
+            )
+
     def wait_seconds(self) -> float | None:
         """The value of `?wait=`; None when it is not there. Raises `Problem` for an invalid one."""
         return self.number("wait", float, least=0, most=self.services.settings.max_wait)
@@ -102,7 +118,8 @@ class Endpoints:
                 owner = self._authenticator.owner(http)
                 body = b"" if http.method in ("GET", "HEAD") else await self._read_body(http)
                 run = await self._find_run(owner, http.path_params.get("id"))
-                return await handler(ApiRequest(http, owner, self._services, body, run))
+                is_operator = self._authenticator.is_operator(owner)
+                return await handler(ApiRequest(http, owner, self._services, body, run, is_operator=is_operator))
             except QuiesceError as error:
                 raise problem_of(error) from error
 

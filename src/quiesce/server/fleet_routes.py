@@ -25,7 +25,7 @@ from .problems import Problem
 from .run_filter import RunFilter, run_filter
 from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
-from .usage import UsedRun
+from .usage import UsageRows, UsedRun, report_by_key
 
 # Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.
 _DELIVERY_WAIT: Final = 5.0
@@ -284,14 +284,30 @@ async def delete_session(request: ApiRequest) -> Response:
 
 async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`: of the last 10,000 runs."""
+    used = [run for _, run in await _used(request, request.owner)]
+    keys = await _service(request).fleet.owners() if request.is_operator else ()
+    return json_response(request.services.usage.report(request.owner, used, routes.usage_filter(request), keys))
+
+
+async def show_usage_by_key(request: ApiRequest) -> Response:
+    """`GET /usage/keys`, for operators: of the last 10,000 runs of all keys, or of one."""
+    request.check_operator()
+    wanted = routes.usage_filter(request)
+    rows_of: dict[str, UsageRows] = {}
+    for owner, run in await _used(request, wanted.key):
+        rows_of.setdefault(owner, []).extend(run.rows())
+    return json_response(report_by_key(rows_of, wanted))
+
+
+async def _used(request: ApiRequest, owner: str | None) -> list[tuple[str, UsedRun]]:
+    """What the last 10,000 runs have used, of one owner or of all, each with its owner."""
     service = _service(request)
-    runs = await service.fleet.runs(owner=request.owner, limit=10_000)
-    used: list[UsedRun] = []
-    for run in runs:
+    used: list[tuple[str, UsedRun]] = []
+    for run in await service.fleet.runs(owner=owner, limit=10_000):
         receipt = run.receipt
         entries = receipt.usage.entries if receipt is not None else (await service.digest(run)).entries(run.id)
-        used.append(UsedRun(run.created, run.agent, run.label, entries))
-    return json_response(request.services.usage.report(request.owner, used, routes.usage_filter(request)))
+        used.append((run.owner, UsedRun(run.created, run.agent, run.label, entries)))
+    return used
 
 
 async def show_fleet(request: ApiRequest) -> Response:

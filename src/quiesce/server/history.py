@@ -11,7 +11,7 @@ from ..errors import SessionNotFound, StoreError
 from ..sessions import Session, SessionStore
 from ..sessions.records import RunRecord
 from .agents import AgentTable
-from .deleted_usage import DeletedUsage
+from .deleted_usage import DeletedUsage, owner_of_deleted
 from .problems import Problem
 from .registry import RunRegistry, ServedRun
 from .retention import Retention
@@ -50,6 +50,8 @@ class History:
         self._stored: Final = None if store is None else StoredRuns(store, agents.by_name)
         self._deleted: Final = None if store is None else DeletedUsage(store)
         self._names: Final[dict[str, list[str]]] = {}
+        self._owners: Final[set[str]] = set()
+        self._unread: Final[dict[str, UsageRows]] = {}
         self._loading: Final[dict[str, asyncio.Lock]] = {}
 
     async def open(self) -> None:
@@ -57,8 +59,11 @@ class History:
         if self._store is not None:
             for info in await asyncio.wrap_future(self._store.sessions()):
                 found = owner_and_name(info.name)
+                owner = owner_of_deleted(info.name) if found is None else found[0]
                 if found is not None:
                     self._names.setdefault(found[0], []).append(found[1])
+                if owner is not None:
+                    self._owners.add(owner)
 
     # --- Finding ------------------------------------------------------------------------------------------------
 
@@ -71,6 +76,7 @@ class History:
                 await self._finish_deletions(owner)
                 found = await self._newest(owner, self._names[owner])
                 del self._names[owner]  # later ones are registered when they start
+                self._unread.pop(owner, None)
                 self._runs.restore(sorted(found, key=lambda run: run.info.created_at))
                 self._retention.keep(owner, found)
 
@@ -150,6 +156,35 @@ class History:
                 if info.name.startswith(prefix) and owner_and_name(info.name) is not None:
                     by_run |= await self._rows_of(info.name)
             self._usage.add_stored(owner, by_run, self._runs.of(owner))
+
+    @property
+    def owners(self) -> list[str]:
+        """The owners that have used something, here or in the store when it was opened."""
+        return sorted({*self._owners, *self._runs.owners, *self._usage.owners})
+
+    async def usage_of(self, owner: str) -> UsageRows:
+        """The usage of an owner, for an operator. Raises a `StoreError`.
+
+        The runs of an owner who has sent no request to this server are not read into memory for it.
+        """
+        if owner in self._names:
+            async with self._loading.setdefault(owner, asyncio.Lock()):
+                if owner in self._names:
+                    return await self._usage_of_unread(owner)
+        await self.count_usage(owner)
+        in_memory = (row for run in self._runs.newest_first(owner) for row in used_run(run).rows())
+        return [*self._usage.kept(owner), *in_memory]
+
+    async def _usage_of_unread(self, owner: str) -> UsageRows:
+        """The usage in the store, which does not change before the first request of the owner."""
+        if owner not in self._unread:
+            assert self._deleted is not None
+            rows, deleted = await self._deleted.read(owner)
+            for name in self._names[owner]:
+                by_run = await self._rows_of(stored_name(owner, name))
+                rows += [row for run_id, of_run in by_run.items() if run_id not in deleted for row in of_run]
+            self._unread[owner] = rows
+        return self._unread[owner]
 
     async def _rows_of(self, stored_as: str) -> dict[str, UsageRows]:
         """The usage of the ended runs of a stored session, by their ids."""

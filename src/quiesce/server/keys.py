@@ -68,8 +68,13 @@ class Keys:
                 found = name
         return found
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The owners of the keys."""
+        return tuple(name for name, _, _ in self._known)
+
     def __repr__(self) -> str:
-        return f"<Keys of {', '.join(name for name, _, _ in self._known)}>"
+        return f"<Keys of {', '.join(self.names)}>"
 
 
 def keys_from_file(path: Path) -> dict[str, str]:

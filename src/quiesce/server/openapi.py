@@ -13,7 +13,8 @@ import msgspec
 from .._version import __version__
 from ..events import Event
 from . import schemas
-from .openapi_words import EXAMPLES, OPERATION_WORDS, TAGS, field_words
+from .openapi_examples import EXAMPLES, STREAMS
+from .openapi_words import OPERATION_WORDS, TAGS, field_words
 from .settings import Settings
 
 _Json: TypeAlias = dict[str, Any]
@@ -21,7 +22,7 @@ _Json: TypeAlias = dict[str, Any]
 _ERRORS: Final = {
     400: "The body is not JSON.",
     401: "The API key is missing or wrong.",
-    403: "The request comes from a page of another site.",
+    403: "The request comes from a page of another site, or needs the key of an operator.",
     404: "It does not exist, or it belongs to another key.",
     408: "The body did not arrive in time.",
     409: "Not possible in the current state.",
@@ -154,6 +155,7 @@ _RANGE: Final = (
     _parameter("query", "agent", "Only the usage of this agent.", _TEXT),
     _parameter("query", "session", "Only the usage of this session, of runs that the server has in memory.", _TEXT),
 )
+_RANGE_BY_KEY: Final = (*_RANGE[:3], _parameter("query", "key", "Only the usage of this key.", _TEXT))
 _NUMBER: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 10**15}
 _ACTIONS: Final[_Json] = {"type": "string", "enum": list(get_args(schemas.AuditAction))}
 _AUDIT: Final = (
@@ -295,6 +297,10 @@ OPERATIONS: Final = (
         "get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")},
         parameters=_RANGE, refusals=(422,),
     ),
+    Operation(
+        "get", "/usage/keys", "show_usage_by_key", "The usage of all keys, for an operator",
+        {200: ("UsageByKey", "The figures.")}, parameters=_RANGE_BY_KEY, refusals=(422,),
+    ),
     Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
     Operation(
         "get", "/fleet", "show_fleet", "The workers, the queue and the freezes of a fleet",
@@ -354,7 +360,10 @@ def _responses(operation: Operation) -> _Json:
     responses: _Json = {str(status): _json(*what) | _links(*what) for status, what in operation.answers.items()}
     if operation.stream:
         what = f"Server-sent events; the `data` of each is a {operation.stream}."
-        responses["200"] = {"description": what, "content": {"text/event-stream": {}}}
+        responses["200"] = {
+            "description": what,
+            "content": {"text/event-stream": {"example": STREAMS[operation.stream]}},
+        }
     refusals = () if operation.open_to_all else (*_ALWAYS, *operation.refusals)
     refusals += _WITH_BODY if operation.body else ()
     refusals += (404,) if "{" in operation.path else ()

@@ -190,7 +190,8 @@ _FIELDS: Final = {
     "StartRun.on_busy": "What happens when another run uses the session: refuse, or queue.",
     "SteerRun.text": "The prompt that the run goes on with.",
     "UsageReport.total": "The usage of all runs of the key.",
-    "UsageReport.days": "The usage by day and model.",
+    "UsageReport.days": "The usage by day, model and agent.",
+    "UsageByKey.total": "The usage of the keys together.",
     "DayUsage.day": "The day, in UTC.",
     "RunGone.id": "The run's id.",
     "AnswerStart.request_id": "The provider's id of the request.",
@@ -324,21 +325,11 @@ OPERATION_WORDS: Final = {
     "list_sessions": ("sessions", "The sessions of the key, the last used first."),
     "show_session": ("sessions", "The session, its conversation, and its runs."),
     "delete_session": ("sessions", "Deletes the session and its conversation for good. Not while a run uses it."),
-    "show_usage": ("server", "What all runs of the key have used, in all and by day and model."),
+    "show_usage": ("server", "What all runs of the key have used, in all, by day, model and agent, and by session."),
+    "show_usage_by_key": (
+        "server",
+        "What all keys have used, by key, and by day, model and agent. 403 for a key that is no operator's.",
+    ),
     "list_agents": ("server", "The agents that runs can be started with, their models and tools."),
     "health": ("server", "200 while runs are accepted; 503 while the server drains or has no store. Needs no key."),
-}
-
-# Examples of request bodies, by schema.
-EXAMPLES: Final[dict[str, object]] = {
-    "StartRun": {"prompt": "Refund order 12.", "session": "refunds", "timeout": 120},
-    "CancelRun": {"reason": "wrong branch", "mode": "now"},
-    "CancelTool": {"reason": "takes too long"},
-    "SteerRun": {"text": "Only the docs, please."},
-    "PauseRun": {"paused": True},
-    "ResumeRun": {"answers": [{"id": "int_1", "answer": {"type": "approve"}}]},
-    "Nothing": {},
-    "Accepted": {"accepted": True, "delivered": True},
-    "Health": {"status": "ok", "runs": 3, "version": "0.1.0"},
-    "Error": {"error": {"code": "not_found", "message": "There is no run r1.", "todo": "`GET /runs` lists them."}},
 }

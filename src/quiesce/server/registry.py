@@ -51,6 +51,11 @@ class RunRegistry:
         """The table of one owner's runs by id, the newest last. Only to read."""
         return self._by_owner.setdefault(owner, {})
 
+    @property
+    def owners(self) -> set[str]:
+        """The owners that have runs here."""
+        return {owner for owner, runs in self._by_owner.items() if runs}
+
     def newest_first(self, owner: str) -> tuple[ServedRun, ...]:
         """The runs of one owner."""
         return tuple(reversed(self.of(owner).values()))

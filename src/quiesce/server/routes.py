@@ -23,7 +23,7 @@ from .problems import Problem
 from .registry import ServedRun
 from .run_filter import run_filter
 from .services import Services
-from .usage import UsageFilter, used_run
+from .usage import UsageFilter, report_by_key, used_run
 
 _MAX_KEY_LENGTH = 255
 
@@ -299,7 +299,16 @@ async def show_usage(request: ApiRequest) -> Response:
     services = request.services
     await services.history.count_usage(request.owner)
     runs = map(used_run, services.runs.newest_first(request.owner))
-    return json_response(services.usage.report(request.owner, runs, usage_filter(request)))
+    keys = services.history.owners if request.is_operator else ()
+    return json_response(services.usage.report(request.owner, runs, usage_filter(request), keys))
+
+
+async def show_usage_by_key(request: ApiRequest) -> Response:
+    """`GET /usage/keys`, for operators."""
+    request.check_operator()
+    wanted, history = usage_filter(request), request.services.history
+    keys = [key for key in history.owners if wanted.key in (None, key)]
+    return json_response(report_by_key({key: await history.usage_of(key) for key in keys}, wanted))
 
 
 def usage_filter(request: ApiRequest) -> UsageFilter:
@@ -310,7 +319,7 @@ def usage_filter(request: ApiRequest) -> UsageFilter:
             date.fromisoformat(query.get(name, "2000-01-01"))
         except ValueError:
             raise Problem(422, "invalid", f"`{name}` must be a day, such as 2026-11-16.") from None
-    return UsageFilter(query.get("since"), query.get("until"), query.get("agent"), query.get("session"))
+    return UsageFilter(*(query.get(name) for name in ("since", "until", "agent", "session", "key")))
 
 
 async def list_agents(request: ApiRequest) -> Response:

@@ -367,6 +367,26 @@ class UsageReport(Struct, frozen=True):
         tuple[SessionUsage, ...],
         Meta(description="By session, the last used first, 200 at most. Only of runs that the server has in memory."),
     ] = ()
+    keys: Annotated[
+        tuple[str, ...],
+        Meta(description="For an operator: the keys of which GET /usage/keys has the usage. Otherwise empty."),
+    ] = ()
+
+
+class KeyUsage(Struct, frozen=True):
+    """The usage of one key."""
+
+    key: Annotated[str, Meta(description="The name of the key.")]
+    last_day: Annotated[str, Meta(description="The last day (UTC) on which it used something; empty without one.")]
+    usage: UsageView
+
+
+class UsageByKey(Struct, frozen=True):
+    """The usage of all keys, or of one, for an operator: figures, and no text of prompts and answers."""
+
+    total: UsageView
+    keys: Annotated[tuple[KeyUsage, ...], Meta(description="By key, the highest cost first.")]
+    days: Annotated[tuple[DayUsage, ...], Meta(description="The keys together by day, model and agent.")]
 
 
 class ToolView(Struct, frozen=True):

@@ -35,6 +35,7 @@ class Settings:
     cors_origins         other origins from which requests are allowed
     receipts             a file that gets the receipt of every run, a line of JSON each
     fleet                runs are queued in Postgres for workers, and shared with the other replicas
+    operators            the names of the keys that may read the usage of all keys
     """
 
     max_body: int = 8 * MIB
@@ -57,3 +58,4 @@ class Settings:
     cors_origins: tuple[str, ...] = ()
     receipts: Path | None = None
     fleet: bool = False
+    operators: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from msgspec import structs
@@ -13,7 +14,7 @@ from ..usage.figure import total
 from ..usage.ledger import LedgerEntry, TokenUsage, summarise
 from ..usage.prices import total_cost
 from .registry import ServedRun
-from .schemas import DayUsage, SessionUsage, UsageReport, UsageView, usage_view
+from .schemas import DayUsage, KeyUsage, SessionUsage, UsageByKey, UsageReport, UsageView, usage_view
 
 UsageKey: TypeAlias = tuple[str, str, str]
 """The day, the model and the agent."""
@@ -58,12 +59,13 @@ def used_run(run: ServedRun) -> UsedRun:
 
 @dataclass(frozen=True, slots=True)
 class UsageFilter:
-    """What a report is about: some days (both included), an agent, a session. None is for all."""
+    """What a report is about: some days (both included), an agent, a session, a key. None is for all."""
 
     since: str | None = None
     until: str | None = None
     agent: str | None = None
     session: str | None = None
+    key: str | None = None
 
     def takes(self, day: str, agent: str) -> bool:
         """Whether the usage of an agent on a day counts. Of the sum of very old days only the agent is known."""
@@ -126,7 +128,18 @@ class UsageTotals:
             for key in [key for key in totals if key[0] == oldest]:
                 add_up(totals, ("", *key[1:]), totals.pop(key))
 
-    def report(self, owner: str, runs: Iterable[UsedRun], wanted: UsageFilter | None = None) -> UsageReport:
+    @property
+    def owners(self) -> set[str]:
+        """The owners that have usage here."""
+        return {owner for owner, totals in self._totals.items() if totals}
+
+    def kept(self, owner: str) -> UsageRows:
+        """The usage of an owner's runs that are not in memory."""
+        return [*self._totals.get(owner, {}).items()]
+
+    def report(
+        self, owner: str, runs: Iterable[UsedRun], wanted: UsageFilter | None = None, keys: Sequence[str] = ()
+    ) -> UsageReport:
         """The usage of one owner, the latest day first. By session only that of `runs` is known."""
         wanted = wanted or UsageFilter()
         kept = self._totals.get(owner, {}) if wanted.session is None else {}
@@ -137,11 +150,35 @@ class UsageTotals:
                 parts.setdefault(key, []).append(usage)
             if run.session is not None:
                 sessions.setdefault((run.session, run.agent), []).append(run)
-        rows = {key: _sum(tuple(usages)) for key, usages in parts.items()}
-        days = tuple(
-            DayUsage(day, model, rows[day, model, agent], agent) for day, model, agent in sorted(rows, reverse=True)
-        )
-        return UsageReport(_sum(tuple(rows.values())), days, _by_session(sessions))
+        days = _days(parts)
+        return UsageReport(_sum(tuple(day.usage for day in days)), days, _by_session(sessions), tuple(keys))
+
+
+def report_by_key(rows_of: Mapping[str, UsageRows], wanted: UsageFilter) -> UsageByKey:
+    """The usage of several keys, for an operator. A key without usage is left out."""
+    parts: dict[UsageKey, list[UsageView]] = {}
+    keys: list[KeyUsage] = []
+    for key, rows in rows_of.items():
+        taken = [(row, usage) for row, usage in rows if wanted.takes(row[0], row[2])]
+        for row, usage in taken:
+            parts.setdefault(row, []).append(usage)
+        if taken:
+            keys.append(KeyUsage(key, max(row[0] for row, _ in taken), _sum(tuple(usage for _, usage in taken))))
+    days = _days(parts)
+    by_cost = sorted(keys, key=lambda each: (-_least_cost(each.usage), each.key))
+    return UsageByKey(_sum(tuple(each.usage for each in keys)), tuple(by_cost), days)
+
+
+def _least_cost(usage: UsageView) -> Decimal:
+    return Decimal(0) if usage.cost is None else usage.cost.value or usage.cost.low
+
+
+def _days(parts: Mapping[UsageKey, Sequence[UsageView]]) -> tuple[DayUsage, ...]:
+    """The sums by day, model and agent, the latest day first."""
+    return tuple(
+        DayUsage(day, model, _sum(tuple(parts[day, model, agent])), agent)
+        for day, model, agent in sorted(parts, reverse=True)
+    )
 
 
 def _by_session(sessions: Mapping[tuple[str, str], Sequence[UsedRun]]) -> tuple[SessionUsage, ...]:

@@ -103,6 +103,8 @@ export class Client {
   showAudit(options?: RequestOptions & { before?: number; limit?: number; action?: "start" | "stop" | "stop_tool" | "steer" | "pause" | "unpause" | "approve" | "deny" | "answer" | "withdraw" | "continue" | "undo" | "delete_run" | "delete_session" | "allow" | "disallow"; run?: string }): Promise<AuditPage>;
   /** The usage. */
   showUsage(options?: RequestOptions & { since?: string; until?: string; agent?: string; session?: string }): Promise<UsageReport>;
+  /** The usage of all keys, for an operator. */
+  showUsageByKey(options?: RequestOptions & { since?: string; until?: string; agent?: string; key?: string }): Promise<UsageByKey>;
   /** The agents. */
   listAgents(options?: RequestOptions): Promise<AgentList>;
   /** The workers, the queue and the freezes of a fleet. */
@@ -625,6 +627,16 @@ export interface InterruptRaised {
   type: "interrupt_raised";
   /** What is asked. */
   interrupt: Interrupt;
+}
+
+/** The usage of one key. */
+export interface KeyUsage {
+  /** The name of the key. */
+  key: string;
+  /** The last day (UTC) on which it used something; empty without one. */
+  last_day: string;
+  /** The usage: each figure with its interval and its source. */
+  usage: UsageView;
 }
 
 /** What became of an abandoned call after the run had ended. */
@@ -1427,6 +1439,16 @@ export interface Usage {
   entries: LedgerEntry[];
 }
 
+/** The usage of all keys, or of one, for an operator: figures, and no text of prompts and answers. */
+export interface UsageByKey {
+  /** The usage of the keys together. */
+  total: UsageView;
+  /** By key, the highest cost first. */
+  keys: KeyUsage[];
+  /** The keys together by day, model and agent. */
+  days: DayUsage[];
+}
+
 /**
  * What the provider reports as used by this request *so far*: cumulative, never to be added up.
  *
@@ -1457,10 +1479,12 @@ export interface UsageDelta {
 export interface UsageReport {
   /** The usage of all runs of the key. */
   total: UsageView;
-  /** The usage by day and model. */
+  /** The usage by day, model and agent. */
   days: DayUsage[];
   /** By session, the last used first, 200 at most. Only of runs that the server has in memory. */
   sessions: SessionUsage[];
+  /** For an operator: the keys of which GET /usage/keys has the usage. Otherwise empty. */
+  keys: string[];
 }
 
 /** Usage: each figure with its interval and its source. */

@@ -121,6 +121,10 @@ export class Client {
     return this.#json("GET", "usage", { query, signal });
   }
 
+  showUsageByKey({ signal, ...query } = {}) {
+    return this.#json("GET", "usage/keys", { query, signal });
+  }
+
   listAgents(options) {
     return this.#json("GET", "agents", options);
   }

@@ -246,6 +246,7 @@ class RunPage {
 
   #drawAll() {
     this.#draw();
+    if (this.story.end && this.run) this.#drawReceipt(this.lastReceipt ?? this.story.end.receipt, this.story.end.error);
     this.#picture();
   }
 
@@ -307,17 +308,23 @@ class RunPage {
     else this.#tellEarlier();
     if (!this.story.end) this.story.rest(this.story.lastAt);
     this.#tellLater();
-    const receipt = this.lastReceipt ?? this.story.end?.receipt;
-    const interrupts = this.run.interrupts ?? [];
     this.#ask();
+    show(this.exports, true);
+    this.#drawReceipt(this.lastReceipt ?? this.story.end?.receipt, this.run.error ?? this.story.end?.error);
+    this.conversation.update(this.story);
+  }
+
+  /** Draw the receipt that the last event has at once; again when the server has said more: what can be undone, what is asked. */
+  #drawReceipt(receipt, error) {
     const actions = this.#actions(receipt);
-    const error = this.run.error ?? this.story.end?.error;
+    const waits = hasEnded(this.run) ? this.run.interrupts?.length > 0 : receipt?.stop_reason === "interrupt";
+    const drawn = JSON.stringify([receipt, error, waits, actions]);
+    if (drawn === this.drawnReceipt) return; // a button that is being pressed stays
+    this.drawnReceipt = drawn;
     const isFirst = !this.receipt.childElementCount;
     const focused = this.receipt.contains(document.activeElement) ? document.activeElement.id : "";
     show(this.usage, false);
-    show(this.exports, true);
-    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions, interrupts.length > 0) : lostCard(actions));
-    this.conversation.update(this.story);
+    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions, waits) : lostCard(actions));
     if (focused) document.getElementById(focused)?.focus();
     if (isFirst && this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }

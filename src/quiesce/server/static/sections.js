@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const NEAR = 1500; // pixels above and below the view within which a section is drawn
 const LINE = 25; // the height of a line, for a section that was never drawn
 const owners = new WeakMap();
-const watcher = new IntersectionObserver((seen) => seen.forEach(({ target, isIntersecting }) => owners.get(target)?.look(isIntersecting)), { rootMargin: `${NEAR}px 0px` });
+const watcher = new IntersectionObserver((seen) => seen.forEach(({ target, isIntersecting, boundingClientRect }) => owners.get(target)?.look(isIntersecting, boundingClientRect.height)), { rootMargin: `${NEAR}px 0px` });
 
 /** Some complete blocks. `draw()` makes their nodes again from their text. */
 export class Section {
@@ -23,9 +23,10 @@ export class Section {
     this.#empty(this.lines * LINE);
   }
 
-  look(isNear) {
+  /** `height` is what the browser has measured already: asking for it here would lay out the page once for each section. */
+  look(isNear, height) {
     if (isNear && !this.isDrawn) this.#fill();
-    else if (!isNear && this.isDrawn && !this.#isUsed()) this.#empty(this.element.getBoundingClientRect().height);
+    else if (!isNear && this.isDrawn && !this.#isUsed()) this.#empty(height);
   }
 
   #fill() {

@@ -1,4 +1,4 @@
-// The usage by day, model, agent and session, with its uncertainty.
+// The usage by day, model, agent and session, and for an operator by key, with its uncertainty.
 
 import { client, insist, ServerProblem } from "./api.js";
 import { h, s, say, show } from "./dom.js";
@@ -11,6 +11,7 @@ const FOOT = 26;
 const SIDE = 64;
 const HEAD = 18;
 
+const ALL_KEYS = "all";
 const RANGES = { all: "All days", "1d": "Today", "7d": "Last 7 days", "30d": "Last 30 days" };
 
 export function openPage(place, shell) {
@@ -21,7 +22,7 @@ export function openPage(place, shell) {
   return () => page.leave();
 }
 
-/** The usage of some days, of all agents or of one. */
+/** The usage of some days, of all agents or of one; of this key, and for an operator of all keys or of another one. */
 class UsagePage {
   constructor(shell) {
     this.shell = shell;
@@ -31,8 +32,9 @@ class UsagePage {
     this.status = h("p", { class: "meta", role: "status" }, "Loading");
     this.range = h("select", { id: "usage-range", "aria-label": "Which days", on: { change: () => this.load() } }, ...Object.entries(RANGES).map(([value, label]) => h("option", { value }, label)));
     this.agent = h("select", { id: "usage-agent", "aria-label": "Which agent", hidden: true, on: { change: () => this.load() } }, h("option", { value: "" }, "All agents"));
+    this.key = h("select", { id: "usage-key", "aria-label": "Which key", hidden: true, on: { change: () => this.#keyChosen() } }, h("option", { value: "" }, "Your key"));
     this.body = h("div");
-    this.element = h("div", { class: "page" }, h("h1", {}, "Usage"), h("div", { class: "list-head" }, this.status, h("div", { class: "row" }, this.range, this.agent)), this.body);
+    this.element = h("div", { class: "page" }, h("h1", {}, "Usage"), h("div", { class: "list-head" }, this.status, h("div", { class: "row" }, this.range, this.agent, this.key)), this.body);
   }
 
   async load() {
@@ -42,7 +44,7 @@ class UsagePage {
     const query = { ...days, ...(this.agent.value ? { agent: this.agent.value } : {}) };
     try {
       const onRetry = () => this.shell.connection("Connection lost. Trying again…");
-      const report = await insist(() => client.showUsage(query), { signal: this.left.signal, onRetry });
+      const report = await insist(() => this.#ask(query), { signal: this.left.signal, onRetry });
       if (this.asked !== asked || this.left.signal.aborted) return;
       this.shell.connection(null);
       this.#show(report);
@@ -51,14 +53,29 @@ class UsagePage {
     }
   }
 
+  #ask(query) {
+    const key = this.key.value;
+    if (!key) return client.showUsage(query);
+    return client.showUsageByKey(key === ALL_KEYS ? query : { ...query, key: key.slice(1) });
+  }
+
+  /** Another key may have other agents. */
+  #keyChosen() {
+    this.agent.value = "";
+    this.load();
+  }
+
   #show(report) {
     const isAll = this.range.value === "all" && !this.agent.value;
     say(this.status, report.total.calls ? `${count(report.total.calls)} model ${report.total.calls === 1 ? "call" : "calls"}` : isAll ? "Nothing has been used yet." : "Nothing was used.");
     if (isAll) this.#agents(report.days);
+    if (isAll && !this.key.value) this.#keys(report);
     const days = byDay(report.days);
     const picture = h("div", { class: "picture" });
-    const parts = [totals(report.total), h("section", { class: "card", "aria-label": "Over time" }, h("h2", {}, chartTitle(days)), picture), table(report.days)];
-    if (report.sessions.length) parts.push(sessionTable(report.sessions, (session) => this.shell.feed.nameOf(session)));
+    const parts = [totals(report.total), h("section", { class: "card", "aria-label": "Over time" }, h("h2", {}, chartTitle(days)), picture)];
+    if (this.key.value === ALL_KEYS) parts.push(keyTable(report.keys));
+    parts.push(table(report.days));
+    if (report.sessions?.length) parts.push(sessionTable(report.sessions, (session) => this.shell.feed.nameOf(session)));
     this.body.replaceChildren(...parts);
     this.redraw = () => picture.clientWidth && picture.replaceChildren(chart(days, Math.floor(picture.clientWidth)));
     this.resizing.disconnect();
@@ -70,6 +87,13 @@ class UsagePage {
     const names = [...new Set(rows.map((row) => row.agent).filter(Boolean))].sort();
     this.agent.replaceChildren(h("option", { value: "" }, "All agents"), ...names.map((name) => h("option", { value: name }, name)));
     show(this.agent, names.length > 1);
+  }
+
+  /** For an operator: the keys to choose from, unless there is only this one. */
+  #keys({ keys, total }) {
+    const names = keys.map((name) => h("option", { value: `:${name}` }, name));
+    this.key.replaceChildren(h("option", { value: "" }, "Your key"), h("option", { value: ALL_KEYS }, "All keys"), ...names);
+    show(this.key, keys.length > (total.calls ? 1 : 0));
   }
 
   leave() {
@@ -178,6 +202,11 @@ function tableOf(caption, head, rows) {
 function table(rows) {
   const made = rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.day || "earlier"), h("td", {}, row.model), h("td", {}, row.agent || "unknown"), ...figures(row.usage)));
   return tableOf("By day, model and agent", ["Day (UTC)", "Model", "Agent"], made);
+}
+
+function keyTable(keys) {
+  const made = keys.map((each) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, each.key), h("td", {}, each.last_day || "earlier"), ...figures(each.usage)));
+  return tableOf("By key", ["Key", "Last day (UTC)"], made);
 }
 
 function sessionTable(sessions, nameOf) {
