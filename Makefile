@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
+# Many tests wait: for a process, a page, a lease. One more of them at a time than there are processors here.
+TEST_WORKERS ?= 3
 
 .PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
 
@@ -69,7 +71,7 @@ LAST_FAILED = --last-failed --last-failed-no-failures none --maxfail 20
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src bench tests || true
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not proof" || { $(ONCE_MORE); \
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal -m "not proof" || { $(ONCE_MORE); \
 		$(BIN)/python -m pytest -m "not proof" $(LAST_FAILED); }
 
 # A subset on the newest Python that the machine has, in .venv-newest. `make test` is for the oldest that is supported.
