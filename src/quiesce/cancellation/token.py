@@ -137,6 +137,8 @@ class CancellationToken:
 
     def wants(self, mode: Mode) -> bool:
         """Whether a stop at least as urgent as `mode` was asked for."""
+        if not self._first:  # in each phase of each run that is not stopped
+            return False
         strongest = self.mode
         return strongest is not None and strongest >= mode
 

@@ -202,7 +202,7 @@ class RunPage {
     if (event.type === "message_added" && this.story.messages.length === 1) this.#tellEarlier();
     if (event.type === "interrupt_raised" && !this.over) this.#lookAgain();
     if (event.type === "stop_requested" || event.type === "run_ended") this.#drawAll();
-    else this.drawing ||= setTimeout(() => this.#draw(), 16);
+    else this.#drawSoon();
   }
 
   #line(problem) {
@@ -225,16 +225,25 @@ class RunPage {
     const atBottom = scrollY + innerHeight > document.documentElement.scrollHeight - 80;
     this.#head();
     this.conversation.update(this.story);
-    this.#stateLine();
-    const mode = this.#mode();
-    this.composer.setMode(mode);
-    this.element.dataset.mode = mode;
-    this.composer.setLabel(this.#label(mode));
+    this.#drawMode();
     this.composer.setPaused(this.pausing);
     this.composer.canQueue = Boolean(this.run.session);
     this.queue.wait(!this.over);
     this.wasWatching = atBottom;
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  /** Draw whether the run goes on or is being stopped. It measures nothing, so that a stop is shown without a layout of the page. */
+  #drawMode() {
+    this.#stateLine();
+    const mode = this.#mode();
+    this.composer.setMode(mode);
+    this.element.dataset.mode = mode;
+    this.composer.setLabel(this.#label(mode));
+  }
+
+  #drawSoon() {
+    this.drawing ||= setTimeout(() => this.#draw(), 16);
   }
 
   /** Go to the end. Parts of a long answer get their height when they come into view, hence twice. */
@@ -420,7 +429,8 @@ class RunPage {
         this.#tick();
       },
     });
-    this.#draw();
+    this.#drawMode();
+    this.#drawSoon();
     try {
       const answer = await sent;
       mine.delivered = true;
