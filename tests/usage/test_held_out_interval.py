@@ -18,8 +18,8 @@ from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
-from quiesce.usage.figure import Figure
 from quiesce.usage.estimate.vocabulary import vocabulary_of
+from quiesce.usage.figure import Figure
 
 from .billed_input import Vendor
 from .held_out_requests import RequestMaker, held_out_vendors

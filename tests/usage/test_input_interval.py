@@ -20,8 +20,8 @@ from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
-from quiesce.usage.figure import Figure
 from quiesce.usage.estimate.vocabulary import vocabulary_of
+from quiesce.usage.figure import Figure
 
 from .billed_input import VENDORS, Vendor, no_image
 from .generated_requests import requests

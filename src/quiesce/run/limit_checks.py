@@ -111,8 +111,8 @@ async def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
     """The meter for this answer, once it can count in the model's vocabulary.
 
     None when no limit of this run or of a run above it can be reached inside an answer. An answer in a slow vocabulary
-    is counted while it is streamed, even without a limit. The last answer of a run that has reached its limit is not cut
-    by that limit.
+    is counted while it is streamed, even without a limit. The last answer of a run that has reached its limit is not
+    cut by that limit.
     """
     budgets = tuple(
         Budget(
