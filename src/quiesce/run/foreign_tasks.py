@@ -35,7 +35,7 @@ class ForeignTasks:
         connection is not cancelled, unless that takes too long.
         """
         task = start_task(work, name=name)
-        # As `asyncio.wait`, in a quarter of the memory: every run waits here for its model.
+        # As `asyncio.wait`, which has two coroutines and a set for it: every run waits here for its model.
         ended: asyncio.Future[None] = task.get_loop().create_future()
         task.add_done_callback(partial(_wake, ended))
         try:
