@@ -229,7 +229,7 @@ def test_each_message_is_counted_once() -> None:
         counted.append(text)
         return len(text)
 
-    message_sizer = MessageSizer(TokenRatio("m", lambda: Vocabulary("recorded", count), Calibration()))
+    message_sizer = MessageSizer(TokenRatio("m", Vocabulary("recorded", count), Calibration()))
     messages = conversation([1, 2])
     first = [message_sizer(message) for message in messages]
     so_far = len(counted)

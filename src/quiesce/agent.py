@@ -234,9 +234,12 @@ class Agent(Generic[DepsT, OutT]):
 
     @property
     def calibration(self) -> Calibration:
-        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
+        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it.
+
+        The first call may take a quarter of a second, for the vocabulary that answers are counted in.
+        """
         assert self.config.estimator is not None
-        return self.config.estimator.calibration
+        return self.config.estimator.learnt()
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self.config.model.name}>"

@@ -19,6 +19,7 @@ from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
 from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Provenance
 from quiesce.usage.price_list import published_price
 
@@ -75,6 +76,7 @@ def test_a_cut_answer_is_counted_in_the_vocabulary_of_the_model_that_answers(ser
             await whole.wait()
             run.cancel()
             receipt = await run.stopped()
+            await run.usage.final()  # the vocabulary is loaded with the first stop
             figure = receipt.usage.entries[0].usage.output
             assert figure.source is Provenance(source)
             assert figure.low <= 12 + 3
@@ -103,6 +105,7 @@ def test_what_is_known_of_the_model_that_answers_counts_and_not_the_name_of_the_
     assert before.output.source is Provenance.HEURISTIC
     assert before.output.high is not None
     estimator.served_by("gpt-5-mini-2025-08-07")
+    assert vocabulary_of("azure:gpt-5-mini") is not None
     after = estimator.usage(Conversation(), sent, cut)
     assert after.input.source is Provenance.TOKENIZED
     assert after.output.high is None  # this model thinks unseen

@@ -18,6 +18,7 @@ from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Figure
 
 from .billed_input import Vendor
@@ -64,6 +65,7 @@ class Score:
 def measure(vendors: list[Vendor], half: Half, count: int) -> tuple[Score, Score]:
     """The first request of an agent, of which nothing is known; and one after a report for its beginning."""
     first, later = Score(), Score()
+    vocabulary_of(vendors[0].model, vendors[0].tokenizer)
     for seed in range(count):
         request = RequestMaker(seed, half, vendors[0]).request()
         figure = UsageEstimator(vendors[0].model, tokenizer=vendors[0].tokenizer).input(Conversation(), sent(request))

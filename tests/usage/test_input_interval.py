@@ -20,6 +20,7 @@ from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Figure
 
 from .billed_input import VENDORS, Vendor, no_image
@@ -72,6 +73,7 @@ def sent(request: ModelRequest, upto: int | None = None) -> SentRequest:
 def measure(vendor: Vendor, count: int) -> tuple[Score, Score]:
     """The first request of an agent, of which nothing is known; and a later one, after a report for its beginning."""
     first, later = Score(), Score()
+    vocabulary_of(vendor.model, vendor.tokenizer)
     encrypted = "openai" if vendor.encrypted else None
     for seed in range(count):
         request = requests(seed, images=vendor.image is not no_image, documents=bool(vendor.pages), encrypted=encrypted)

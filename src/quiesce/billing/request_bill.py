@@ -31,6 +31,7 @@ from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
 from ..usage.stop_policy import RequestStopPolicy
 from .drain import DrainPool, UnseenAnswer
+from .late_count import LateCount
 from .lookup import LookupResult, usage_lookup
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
@@ -151,7 +152,7 @@ class RequestBill:
         self.entry_id = None  # not before: an exception such as Ctrl-C would leave the entry open
         if ended == "hung_up":
             entry = self._start_lookup(entry, sent, received)
-        return entry
+        return entry if entry.provisional else self._finish(entry, sent, received)
 
     def _received(self, answer: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
         self.terms.estimator.served_by(answer.model)
@@ -200,21 +201,22 @@ class RequestBill:
         entry = self.ledger.update(
             entry_id, usage, price=self.terms.estimator.price, ended="draining", request_id=answer.request_id
         )
-        self.ledger.expect(entry_id)
+        entry = self.ledger.expect(entry_id)
         if stream.done():
-            return self._drained(entry_id, sent, received, drained_answer)
-        stream.add_done_callback(lambda _: self._drained(entry_id, sent, received, drained_answer))
-        return structs.replace(entry, provisional=True)
+            return self._drained(entry, sent, received, drained_answer)
+        stream.add_done_callback(lambda _: self._drained(entry, sent, received, drained_answer))
+        return entry
 
     def _drained(
-        self, entry_id: str, sent: SentRequest, received: ReceivedAnswer, drained_answer: UnseenAnswer
+        self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer, drained_answer: UnseenAnswer
     ) -> LedgerEntry:
         """The stream has come to its end, or was cut."""
         ended: HowItEnded = "drained" if drained_answer.read_to_end else "hung_up"
+        usage: TokenUsage | None = None
         if drained_answer.began:
-            usage = self.terms.estimator.record(self._conversation, sent, drained_answer.received(received))
-            self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)
-        return self._settle(entry_id, ended)
+            received = drained_answer.received(received)
+            usage = self.terms.estimator.record(self._conversation, sent, received)
+        return self._finish(entry, sent, received, usage, ended)
 
     # --- Asking the provider about a request that was cut -------------------------------------------------------
 
@@ -229,15 +231,15 @@ class RequestBill:
         task = start_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
         self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
-        self.ledger.expect(entry.id)
-        task.add_done_callback(lambda done: self._lookup_done(entry.id, sent, received, done))
-        return structs.replace(entry, provisional=True)
+        entry = self.ledger.expect(entry.id)
+        task.add_done_callback(lambda done: self._lookup_done(entry, sent, received, done))
+        return entry
 
     def _lookup_done(
-        self, entry_id: str, sent: SentRequest, received: ReceivedAnswer, task: asyncio.Task[LookupResult]
+        self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer, task: asyncio.Task[LookupResult]
     ) -> None:
         if task.cancelled() or task.exception() is not None:
-            self._settle(entry_id, None)
+            self._finish(entry, sent, received)
             return
         result = task.result()
         ended: HowItEnded | None = "cancelled_at_provider" if result.cancelled else None
@@ -248,14 +250,42 @@ class RequestBill:
                 self._conversation, sent, ReceivedAnswer(final, received.blocks, complete=False)
             )
         elif result.input is not None or result.output is not None:
-            counted = structs.replace(received, counted_input=result.input, counted_output=result.output)
-            usage = self.terms.estimator.usage(self._conversation, sent, counted)
-        if usage is not None:
-            self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)
-        self._settle(entry_id, ended)
+            received = structs.replace(received, counted_input=result.input, counted_output=result.output)
+            usage = self.terms.estimator.usage(self._conversation, sent, received)
+        self._finish(entry, sent, received, usage, ended)
 
-    def _settle(self, entry_id: str, ended: HowItEnded | None) -> LedgerEntry:
-        entry = self.ledger.settle(entry_id, ended)
+    # --- The last figures ---------------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        entry: LedgerEntry,
+        sent: SentRequest,
+        received: ReceivedAnswer,
+        usage: TokenUsage | None = None,
+        ended: HowItEnded | None = None,
+    ) -> LedgerEntry:
+        """Nothing more will be learnt about a request: `usage` is what was, if anything.
+
+        Where it could be counted better in a vocabulary that is not loaded, that is loaded first, and nobody waits.
+        """
+        estimator = self.terms.estimator
+        count = estimator.better_usage(self._conversation, sent, received, usage or entry.usage)
+        if count is None:
+            return self._supersede(entry, usage, estimator, ended) if entry.provisional else entry
+        entry = entry if entry.provisional else self.ledger.expect(entry.id)
+        late = LateCount(
+            lambda: self._supersede(entry, count(), estimator, ended) and None,
+            lambda: self._supersede(entry, usage, estimator, ended) and None,
+        )
+        estimator.load(late.loaded)
+        return entry
+
+    def _supersede(
+        self, entry: LedgerEntry, usage: TokenUsage | None, estimator: UsageEstimator, ended: HowItEnded | None
+    ) -> LedgerEntry:
+        if usage is not None:
+            self.ledger.supersede(entry.id, usage, price=estimator.price, ended=ended)
+        entry = self.ledger.settle(entry.id, ended)
         self._on_change()
         return entry
 
@@ -271,6 +301,7 @@ class RequestBill:
         if entry_id is None or sent is None or answer is None:
             return entries
         received = ReceivedAnswer(answer.usage, answer.blocks(), answer.blocks_since_report(), complete=answer.complete)
+        self.terms.estimator.load()  # a later look finds it counted
         so_far = self.terms.estimator.usage(self._conversation, sent, received)
         return tuple(
             structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.terms.estimator.price, so_far))

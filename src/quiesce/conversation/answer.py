@@ -55,7 +55,7 @@ class AnswerBuilder:
     def __init__(self, taken: Container[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
         self._opening: Final = opening
         self._taken: Final = taken
-        self._given: Final[set[str]] = set()
+        self._given: Final[dict[str, None]] = {}
         self._blocks: Final[list[_TextBlock | _Call | _ProviderBlock]] = []
         self._current: _TextBlock | None = None
         self._calls: Final[dict[str, _Call]] = {}
@@ -239,7 +239,7 @@ class AnswerBuilder:
         while name in self._taken or name in self._given:
             count += 1
             name = f"{base}_{count}"
-        self._given.add(name)
+        self._given[name] = None
         return name
 
     _TAKE: ClassVar[dict[type, Callable[[AnswerBuilder, Any], Delta]]] = {

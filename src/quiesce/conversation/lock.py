@@ -21,7 +21,7 @@ class ConversationLock:
         self._lock = threading.RLock()  # re-entrant: a signal handler may come in between
         self._holder: str | None = None
         self._queue: Final[dict[str, Callable[[], None]]] = {}
-        self._answering: Final[set[str]] = set()
+        self._answering: Final[dict[str, None]] = {}
 
     @property
     def holder(self) -> str | None:
@@ -47,7 +47,7 @@ class ConversationLock:
         """
         with self._lock:
             if answers:
-                self._answering.add(run_id)
+                self._answering[run_id] = None
             self._queue[run_id] = on_acquired
             self._grant_next()
 
@@ -55,7 +55,7 @@ class ConversationLock:
         """Give the lock, or the position in the queue, back. The next run gets the lock."""
         with self._lock:
             self._queue.pop(run_id, None)
-            self._answering.discard(run_id)
+            self._answering.pop(run_id, None)
             if self._holder == run_id:
                 self._holder = None
             self._grant_next()
@@ -70,7 +70,7 @@ class ConversationLock:
     def _grant_next(self) -> None:
         while self._holder is None and (run_id := self._next()) is not None:
             on_acquired = self._queue.pop(run_id)
-            self._answering.discard(run_id)
+            self._answering.pop(run_id, None)
             self._holder = run_id
             on_acquired()
 

@@ -24,6 +24,8 @@ _SUMMARY: Final = "context.summary"
 
 async def fit(state: RunState, context: Context, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """What of these messages is sent to the model, by a strategy for long conversations."""
+    if state.config.estimator is not None:
+        await state.config.estimator.loaded()  # messages are counted in the vocabulary
     window = RequestWindow(state)
     sending = await context.fit(messages, window)
     if sending is not messages:

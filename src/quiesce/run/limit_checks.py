@@ -110,11 +110,12 @@ def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
             each.claim.task.save()
 
 
-def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
-    """The meter for this answer; None when no limit of this run or of a run above it can be reached inside an answer.
+async def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
+    """The meter for this answer, once it can count in the model's vocabulary.
 
-    An answer in a slow vocabulary is counted while it is streamed, even without a limit. The last answer of a run that
-    has reached its limit is not cut by that limit.
+    None when no limit of this run or of a run above it can be reached inside an answer. An answer in a slow vocabulary
+    is counted while it is streamed, even without a limit. The last answer of a run that has reached its limit is not
+    cut by that limit.
     """
     budgets = tuple(
         Budget(
@@ -128,6 +129,7 @@ def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
     )
     if not budgets and not bill.terms.estimator.counts_slowly:
         return None
+    await bill.terms.estimator.loaded()
     return Meter(bill.entry_id, budgets, bill.terms.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 

@@ -213,7 +213,7 @@ async def read_deltas(
     state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta], watch: StreamWatch
 ) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
-    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state, state.spending.bill)
+    token, broadcast, meter = state.progress.work_token, state.events, await build_meter(state, state.spending.bill)
     idle = True
     async for delta in deltas:
         if token.stop_now or not builder.is_open:

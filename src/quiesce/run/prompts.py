@@ -32,7 +32,7 @@ class PendingPrompts:
         self.inbox: Final = Inbox()
         self._taken: tuple[UserMessage, ...] = ()
         self._remote: Final[list[tuple[UserMessage, int]]] = []
-        self._sent: Final[set[int]] = set()
+        self._sent: Final[dict[int, None]] = {}
         self._orphaned: tuple[UserMessage, ...] = ()
         self.unannounced: tuple[Message, ...] = ()
         """Messages that are in the conversation and that hooks have not been called for."""
@@ -55,7 +55,7 @@ class PendingPrompts:
         for message, position in self._remote:
             if journal is not None and any(message is each for each in messages):
                 journal.mark_sent(position)
-                self._sent.add(position)
+                self._sent[position] = None
         return join(messages)
 
     def unsent(self) -> tuple[UserMessage, ...]:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..billing.meter import Meter
 from ..cancellation.raised import is_own_error
 from ..conversation.answer import AnswerBuilder
 from ..conversation.validity import check
@@ -159,7 +160,7 @@ class RequestSender:
         try:
             async with watch, call.model.stream(call.request) as deltas:
                 try:
-                    yield stream.of(deltas)
+                    yield stream.of(deltas, await build_meter(state, sent.bill))
                 finally:
                     watch.stop()
                     state.foreign_tasks.note_closing()
@@ -218,7 +219,7 @@ class RequestStream:
         self._builder: Final = builder
         self._sent: Final = sent
         self._watch: Final = watch
-        self._meter: Final = build_meter(state, sent.bill)
+        self._meter: Meter | None = None
         self._deltas: AsyncIterator[Delta] | None = None
 
     @property
@@ -226,9 +227,10 @@ class RequestStream:
         """Whether the model has accepted the request."""
         return self._deltas is not None
 
-    def of(self, deltas: AsyncIterator[Delta]) -> Self:
-        """Read these."""
+    def of(self, deltas: AsyncIterator[Delta], meter: Meter | None) -> Self:
+        """Read these, with a meter if there is a limit."""
         self._deltas = deltas
+        self._meter = meter
         return self
 
     def __aiter__(self) -> Self:

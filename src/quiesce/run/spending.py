@@ -158,6 +158,8 @@ class Spending:
             if state.result is not None:
                 state.result.receipt.usage = state.spending.bill.ledger.usage
                 state.result.receipt.still_running = state.still_running()
+            if state.progress.at_rest.done():
+                state.let_go()
 
     def followed(self) -> tuple[str, ...]:
         """The names of the background tasks that learn what is billed."""

@@ -114,7 +114,10 @@ def begin(state: RunState) -> None:
     task = begin_or_join_task(state)
     state.claim.begin(state.config.state, task)
     state.claim.first_message = len(conversation.messages)
-    state.spending.bill.terms.estimator.recall(conversation.values)
+    estimator = state.spending.bill.terms.estimator
+    estimator.recall(conversation.values)
+    if state.saving.journal is not None or state.config.limits.inside_answers or estimator.counts_slowly:
+        estimator.load()  # for what is learnt and kept with the session, or counted while an answer is streamed
     if given.answers is not None:
         state.claim.waiting_turn = conversation.pending
         if state.config.one_step:

@@ -43,7 +43,7 @@ class RunTools:
         self.processes = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
-        self.undo_token: Final = CancellationToken()
+        self._undo_token: Final[dict[str, CancellationToken]] = {}
         self.undone: tuple[UndoReceipt, ...] = ()
         """What became of the undo that the stop of this run asked for."""
         self.torn_calls: tuple[tuple[str, str], ...] = ()
@@ -58,6 +58,11 @@ class RunTools:
     @property
     def _state(self) -> RunState:
         return self._ref.state
+
+    @property
+    def undo_token(self) -> CancellationToken:
+        """The token that stops the undo of this run. Made when it is first used, from whichever thread."""
+        return self._undo_token.get("token") or self._undo_token.setdefault("token", CancellationToken())
 
     # --- Batches ------------------------------------------------------------------------------------------------
 

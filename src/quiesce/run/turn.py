@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from ..conversation.answer import AnswerBuilder
@@ -41,17 +42,17 @@ class _CallIds:
     """The ids of the calls in a conversation that grows: only what is new is read."""
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
+        self._ids: dict[str, None] = {}
         self._count = 0
         self._last: Message | None = None
 
-    def of(self, messages: tuple[Message, ...]) -> set[str]:
+    def of(self, messages: tuple[Message, ...]) -> Container[str]:
         """The ids of all calls."""
         if len(messages) < self._count or (self._count and messages[self._count - 1] is not self._last):
-            self._ids, self._count = set(), 0
+            self._ids, self._count = {}, 0
         for message in messages[self._count :]:
             if isinstance(message, AssistantMessage):
-                self._ids.update(call.id for call in message.tool_calls)
+                self._ids.update(dict.fromkeys(call.id for call in message.tool_calls))
         self._count, self._last = len(messages), messages[-1] if messages else None
         return self._ids
 

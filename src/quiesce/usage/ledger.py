@@ -40,8 +40,8 @@ class LedgerEntry(Struct, frozen=True, gc=False):
     """One request that was sent: what it used, what it cost, and how it ended.
 
     `error` names the kind of failure of a request that failed. `provisional` says that better figures may still come:
-    the provider's stream is being read to its end, or the request is being looked up. `supersedes` says that they have
-    come, and that nothing will change any more.
+    the provider's stream is being read to its end, the request is being looked up, or the vocabulary is being loaded in
+    which it is counted. `supersedes` says that they have come, and that nothing will change any more.
     """
 
     id: str
@@ -145,12 +145,14 @@ class Ledger:
 
     # --- Better figures -----------------------------------------------------------------------------------------
 
-    def expect(self, entry_id: str) -> None:
+    def expect(self, entry_id: str) -> LedgerEntry:
         """Better figures may come for an entry. `settle()` must follow, whether or not they came."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # so that one cancelled waiter does not cancel it for the others
         self._expected[entry_id] = future
-        self._write(structs.replace(self._entries[entry_id], provisional=True))
+        entry = structs.replace(self._entries[entry_id], provisional=True)
+        self._write(entry)
+        return entry
 
     def supersede(
         self, entry_id: str, usage: TokenUsage, *, price: Price | None = None, ended: HowItEnded | None = None

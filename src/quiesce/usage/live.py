@@ -18,8 +18,9 @@ _LONGEST: Final = 60.0
 class LiveUsage:
     """What has been used, up to date at each access; prints as a plain table.
 
-    After a stop, some figures may be provisional: the provider's stream is read to its end in the background, or the
-    request is looked up. `await usage.final()` waits for that; `snapshot()` does not.
+    After a stop, some figures may be provisional: the provider's stream is read to its end in the background, the
+    request is looked up, or the vocabulary is loaded in which it is counted. `await usage.final()` waits for that;
+    `snapshot()` does not.
     """
 
     def __init__(self, ledger: Ledger | AgentUsage, read: Callable[[], Usage] | None = None) -> None:

@@ -74,9 +74,13 @@ class AnswerCounter:
         return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
 
 
-def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list[Counted]:
-    """Every block of an answer that was not counted while it was streamed."""
-    return AnswerCounter(vocabulary).counted(blocks)
+def count_answer(
+    vocabulary: Vocabulary | None, blocks: Iterable[Block], counter: AnswerCounter | None
+) -> list[Counted]:
+    """Every block of an answer: by the counter that has counted it while it was streamed, unless in another unit."""
+    if counter is None or counter.vocabulary is not vocabulary:
+        counter = AnswerCounter(vocabulary)
+    return counter.counted(blocks)
 
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import structs
 
-from ..figure import Figure
+from ..._threads.latch import Latch
+from ..figure import Figure, Provenance
 from ..ledger import TokenUsage
 from ..price_list import load_prices
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
 from .figures import Anchor, FigureEstimator, MeasuredMessages, ReceivedAnswer, SentRequest
-from .learning import learn
+from .framing import REMEMBERED
+from .learning import Lesson, learn, lesson_of
 from .message_size import MessageSizer
 from .ratio import TokenRatio
-from .vocabulary import Vocabulary, counts_slowly, load_vocabulary, vocabulary_of
+from .vocabulary import can_be_loaded, counts_slowly, load_vocabulary, loaded_vocabulary, vocabulary_of
 
 # Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
 _MOST_OWNERS: Final = 1000
-
-
-class _ServedModel:
-    """The model that answers, which is another one than was asked for where that is a deployment."""
-
-    def __init__(self, name: str, tokenizer: str | None) -> None:
-        self.name = name
-        self._tokenizer: Final = tokenizer
-
-    def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary in which its tokens are counted."""
-        return vocabulary_of(self.name, self._tokenizer)
+# A count in the vocabulary would not be better than these.
+_STANDS: Final = (Provenance.REPORTED, Provenance.COUNTED)
 
 
 class UsageEstimator:
@@ -50,13 +44,16 @@ class UsageEstimator:
         is_deployment: bool = False,
     ) -> None:
         self._is_deployment: Final = is_deployment
-        self._served: Final = _ServedModel(model, tokenizer)
+        self._model: Final = model
+        # The model that answers, which is another one than was asked for where that is a deployment.
+        self._served = model
         self.calibration: Final = calibration or Calibration()
         self._price: Final = price
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
-        self._ratio: Final = TokenRatio(model, self._served.vocabulary, self.calibration)
-        self._figures: Final = FigureEstimator(self._ratio, lambda served=self._served: served.name)
+        # Replaced as a whole when the vocabulary is loaded: no figure is made half in one unit and half in another.
+        self._figures = FigureEstimator(TokenRatio(model, None, self.calibration), model)
+        self._lessons: Final[deque[Lesson]] = deque(maxlen=REMEMBERED)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
@@ -66,21 +63,60 @@ class UsageEstimator:
     @property
     def price(self) -> Price | None:
         """What the tokens of the model cost."""
-        return self._price(self._served.name) if callable(self._price) else self._price
+        return self._price(self._served) if callable(self._price) else self._price
 
     def served_by(self, model: str | None) -> None:
         """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
         if self._is_deployment and model:
-            provider = self._ratio.model.partition(":")[0]
-            if self._served.name != f"{provider}:{model}":
-                self._served.name = f"{provider}:{model}"
-                self._ratio.forget_vocabulary()
+            provider = self._model.partition(":")[0]
+            if self._served != f"{provider}:{model}":
+                self._served = f"{provider}:{model}"
+                self._figures = FigureEstimator(TokenRatio(self._model, None, self.calibration), self._served)
 
     def prepare(self) -> None:
-        """Begin to load, in a thread, what is needed to count: a stop or the end of an answer need not wait then."""
-        load_vocabulary(self._served.name, self._tokenizer)
+        """Begin to load the list of prices, in a thread: the end of an answer need not wait then."""
         if callable(self._price):
-            load_prices(self._served.name)
+            load_prices(self._served)
+
+    # --- The vocabulary -----------------------------------------------------------------------------------------
+
+    def load(self, then: Callable[[], None] | None = None) -> None:
+        """Begin to load the vocabulary, in a thread. `then` is called in that thread, or at once if it need not be."""
+        load_vocabulary(self._served, self._tokenizer, then)
+
+    async def loaded(self) -> None:
+        """Wait until the vocabulary is loaded, if the model has one."""
+        if self._is_waiting:
+            loaded: Latch[None] = Latch()
+            self.load(lambda: loaded.set_result(None))
+            await loaded.future()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether figures could be better once the vocabulary is loaded."""
+        return can_be_loaded(self._served, self._tokenizer)
+
+    def _current(self) -> FigureEstimator:
+        """What makes figures now: in the vocabulary if that is loaded, else from bytes."""
+        vocabulary, figures = loaded_vocabulary(self._served, self._tokenizer), self._figures
+        if figures.ratio.vocabulary is not vocabulary:
+            figures = FigureEstimator(TokenRatio(self._model, vocabulary, self.calibration), self._served)
+            self._figures = figures
+        if self._lessons and not self._is_waiting:
+            self._learn_all(figures.ratio)
+        return figures
+
+    def _learn_all(self, ratio: TokenRatio) -> None:
+        with suppress(IndexError):  # another thread may learn as well
+            while True:
+                learn(ratio, self._lessons.popleft())
+
+    def learnt(self) -> Calibration:
+        """The calibration, with what reported answers can teach. Waits for the vocabulary if there are such answers."""
+        if self._lessons:
+            vocabulary_of(self._served, self._tokenizer)
+            self._current()
+        return self.calibration
 
     def for_owner(self, owner: str) -> UsageEstimator:
         """The estimator for the runs of one owner of a server; this one itself for "".
@@ -94,7 +130,7 @@ class UsageEstimator:
             learnt = Calibration()
             learnt.add(self.calibration)
             own = UsageEstimator(
-                self._ratio.model,
+                self._model,
                 tokenizer=self._tokenizer,
                 price=self._price,
                 calibration=learnt,
@@ -118,22 +154,22 @@ class UsageEstimator:
         if self._kept.get(conversation, 0) == learnt:
             return None
         self._kept[conversation] = learnt
-        return self._kept_as, self.calibration.dump(self._ratio.model)
+        return self._kept_as, self.calibration.dump(self._model)
 
     def answer_counter(self) -> AnswerCounter:
         """A counter for one answer, in the model's vocabulary."""
-        return AnswerCounter(self._ratio.vocabulary)
+        return AnswerCounter(self._current().ratio.vocabulary)
 
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
-        return counts_slowly(self._served.name, self._tokenizer)
+        return counts_slowly(self._served, self._tokenizer)
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """The sizer for the messages of a conversation; it reads each message once."""
-        message_sizer = self._message_sizers.get(conversation)
-        if message_sizer is None:
-            message_sizer = self._message_sizers[conversation] = MessageSizer(self._ratio)
+        message_sizer, ratio = self._message_sizers.get(conversation), self._current().ratio
+        if message_sizer is None or message_sizer.ratio is not ratio:
+            message_sizer = self._message_sizers[conversation] = MessageSizer(ratio)
         return message_sizer
 
     def _measured_of(self, conversation: object) -> MeasuredMessages:
@@ -144,19 +180,30 @@ class UsageEstimator:
 
     def input(self, conversation: object, sent: SentRequest) -> Figure:
         """The estimated input of a request."""
-        return self._figures.input(sent, self._anchors.get(conversation), self._measured_of(conversation))
+        return self._current().input(sent, self._anchors.get(conversation), self._measured_of(conversation))
 
     def usage(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call."""
-        return self._figures.usage(sent, received, self._anchors.get(conversation), self._measured_of(conversation))
+        return self._current().usage(sent, received, self._anchors.get(conversation), self._measured_of(conversation))
+
+    def better_usage(
+        self, conversation: object, sent: SentRequest, received: ReceivedAnswer, usage: TokenUsage
+    ) -> Callable[[], TokenUsage] | None:
+        """What counts one call once the vocabulary is loaded; None when `usage` cannot become better by that."""
+        if all(figure.source in _STANDS for figure in (usage.input, usage.output)) or not self._is_waiting:
+            return None
+        anchor = self._anchors.get(conversation)
+        return lambda: self._current().usage(sent, received, anchor, MeasuredMessages())
 
     def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported improves the next estimates."""
-        anchor = self._anchors.get(conversation)
-        usage = self._figures.usage(sent, received, anchor, self._measured_of(conversation))
-        report = received.report
-        if report is not None:
-            learn(self._ratio, sent, received, anchor)
+        anchor, figures = self._anchors.get(conversation), self._current()
+        usage = figures.usage(sent, received, anchor, self._measured_of(conversation))
+        lesson, report = lesson_of(sent, received, anchor), received.report
+        if lesson is not None and figures.ratio.vocabulary is None and self._is_waiting:
+            self._lessons.append(structs.replace(lesson, blocks=(), complete=False) if lesson.is_long else lesson)
+        elif lesson is not None:
+            learn(figures.ratio, lesson)
         if report is not None and report.input and sent.messages and not report.server_tools:
             last = sent.messages[-1]
             self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)

@@ -9,7 +9,7 @@ the interval open above, unless the request itself limits the answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...messages import Message
 from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerCounter, Block, Counted, count_blocks
+from .answer_count import AnswerCounter, Block, Counted, count_answer
 from .calibration import PREAMBLE
 from .content import Kind, MessageSize, Preamble, size_of
 from .ratio import NOTHING, Span, TokenRatio
@@ -129,19 +129,20 @@ class Anchor(Struct, frozen=True):
 class MeasuredMessages:
     """The estimate of the messages of one conversation, which grows: only what is new is read.
 
-    It begins again when the estimator has learnt something, or when the conversation does not begin as it did.
+    It begins again when the estimator has learnt something, or the vocabulary was loaded, or when the conversation does
+    not begin as it did.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self._last: Message | None = None
-        self._basis: tuple[int, int] | None = None
+        self._basis: tuple[TokenRatio, int, int] | None = None
         self._counts = (0, 0, 0)
         self._texts = NOTHING
 
     def of(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> Span:
         """What all the messages cost."""
-        basis = ratio.calibration.updates, ratio.calibration.additions
+        basis = ratio, ratio.calibration.updates, ratio.calibration.additions
         begins_alike = len(messages) >= self._count and (not self._count or messages[self._count - 1] is self._last)
         if basis != self._basis or not begins_alike:
             self._count, self._basis, self._counts, self._texts = 0, basis, (0, 0, 0), NOTHING
@@ -174,14 +175,10 @@ def _beside_texts(ratio: TokenRatio, messages: int, calls: int, media: int) -> l
 class FigureEstimator:
     """Figures for the calls of one model."""
 
-    def __init__(self, ratio: TokenRatio, served: Callable[[], str]) -> None:
-        self._ratio: Final = ratio
-        self._served: Final = served
-
-    @property
-    def _model(self) -> str:
-        """The model that answers: behind a deployment, that is not the one that was asked for."""
-        return self._served().lower()
+    def __init__(self, ratio: TokenRatio, served: str) -> None:
+        self.ratio: Final = ratio
+        # The model that answers: behind a deployment, that is not the one that was asked for.
+        self._model: Final = served.lower()
 
     def usage(
         self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None, measured: MeasuredMessages
@@ -211,7 +208,7 @@ class FigureEstimator:
 
     def input(self, sent: SentRequest, anchor: Anchor | None, measured: MeasuredMessages) -> Figure:
         """What a request cost to send: from the anchor on, or as a whole."""
-        ratio = self._ratio
+        ratio = self.ratio
         if anchor is not None and anchor.fits(sent):
             new = sent.messages[anchor.count :]
             if not new:
@@ -223,21 +220,21 @@ class FigureEstimator:
         return self._preamble(sent.preamble).plus(measured.of(ratio, sent.messages)).figure(least=1)
 
     def _preamble(self, preamble: Preamble) -> Span:
-        spreads = self._ratio.calibration.spreads.get(self._ratio.model)
+        spreads = self.ratio.calibration.spreads.get(self.ratio.model)
         learnt = None if spreads is None else spreads.get(PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
             return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
         instructions = preamble.instructions
-        span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
-        tools, schema = (self._ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
+        span = self.ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
+        tools, schema = (self.ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
         # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-        plain = self._ratio.total([(Kind.JSON, None, preamble.plain_tools)])
+        plain = self.ratio.total([(Kind.JSON, None, preamble.plain_tools)])
         least = 0.0 if "gemini" in self._model else plain.low * 0.2
         rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
         perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
-        counted = self._ratio.vocabulary is not None and not preamble.tools and not preamble.schema
+        counted = self.ratio.vocabulary is not None and not preamble.tools and not preamble.schema
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
         return span.plus(rewritten, perhaps, *(Span(*each, source) for each in self._hidden(preamble)))
 
@@ -247,7 +244,7 @@ class FigureEstimator:
             yield _HIDDEN_TOOL_PROMPT
         if re.search(_IS_GROK, self._model):
             yield _XAI_PROMPT
-        elif self._ratio.vocabulary is None:
+        elif self.ratio.vocabulary is None:
             yield _UNKNOWN_PROMPT
         elif not preamble.tools and not preamble.schema:
             yield _HIDDEN_PROMPT
@@ -258,10 +255,7 @@ class FigureEstimator:
         report = received.report
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
-        if received.counter is None:
-            counted = count_blocks(self._ratio.vocabulary, received.blocks)
-        else:
-            counted = received.counter.counted(received.blocks)
+        counted = count_answer(self.ratio.vocabulary, received.blocks, received.counter)
         if not any(block.text for block in counted) and (report is None or not report.output):
             unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
             return unseen, unseen if self._hides(bool(counted)) else NONE
@@ -279,24 +273,24 @@ class FigureEstimator:
         """What the words and the calls cost that were received."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
         if by_provider is None:
-            span = self._ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
+            span = self.ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
         calls = sum([block.is_call for block in counted])
-        return span.plus(self._ratio.calls(calls)) if calls else span
+        return span.plus(self.ratio.calls(calls)) if calls else span
 
     def _thought(self, counted: list[Counted]) -> Span:
         """What the reasoning costs, streamed or not."""
         streamed = [block for block in counted if block.kind is Kind.REASONING]
-        received = self._ratio.total([block[:3] for block in streamed]) if streamed else NOTHING
+        received = self.ratio.total([block[:3] for block in streamed]) if streamed else NOTHING
         if not self._hides(bool(streamed)):
             return received
-        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
+        learnt = self.ratio.calibration.spread(self.ratio.model, "unseen reasoning")
         more = 0.0 if learnt is None else max(0.0, learnt.mean)
         source = Provenance.HEURISTIC if learnt is None else Provenance.CALIBRATED
         return Span(received.value + more, 0.0, None, source)
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
         model = self._model
-        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
+        learnt = self.ratio.calibration.spread(self.ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(re.search(_HIDES_REASONING, model)) or (streamed and bool(re.search(_SUMS_UP_REASONING, model)))
@@ -311,7 +305,7 @@ class FigureEstimator:
         for block in since:
             later = later.plus(self._rest(block))
         calls = sum(bool(block.name) for block in since)
-        later = later.plus(self._ratio.calls(calls))
+        later = later.plus(self.ratio.calls(calls))
         high = None if later.high is None else seen + later.high
         return Span(seen + later.value, seen, high, Provenance.PARTIAL)
 
@@ -319,10 +313,10 @@ class FigureEstimator:
         """What the rest of a block costs, where the first token may have begun before it."""
         kind = Kind.JSON if block.kind == "arguments" else Kind.PROSE
         rest = block.parts.text()
-        span = self._ratio.measure(kind, block.context + block.name + rest)
+        span = self.ratio.measure(kind, block.context + block.name + rest)
         if not block.context or span.high is None or not rest:
             return span if rest or block.name else NOTHING
-        before = self._ratio.measure(kind, block.context).value
+        before = self.ratio.measure(kind, block.context).value
         least = 0.0 if before >= span.low else span.low - before
         return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
+from ...messages import Message
 from ..figure import Provenance
-from .answer_count import Counted, count_blocks
+from .answer_count import AnswerCounter, Block, Counted, count_answer
 from .calibration import PREAMBLE
 from .content import Kind, size_of
-from .figures import Anchor, ReceivedAnswer, SentRequest
+from .figures import Anchor, ReceivedAnswer, SentRequest, UsageReport
 from .framing import Sample
 from .ratio import Span, TokenRatio
 
@@ -21,25 +24,55 @@ _CLEAR: Final = 12
 _LONGEST_SAMPLE: Final = 65_536
 
 
-def learn(ratio: TokenRatio, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> None:
-    """Compare what was reported with what would have been estimated."""
+class Lesson(Struct, frozen=True):
+    """What a call with a report can teach. It is kept until the vocabulary is loaded in which the answer is counted.
+
+    `messages` are those that were new in the request: since the call before, whose input was `known`, or all of a first
+    request that has one message; empty where neither is so.
+    """
+
+    report: UsageReport
+    blocks: tuple[Block, ...]
+    counter: AnswerCounter | None
+    complete: bool
+    messages: tuple[Message, ...]
+    known: int | None
+    fingerprint: str
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the answer was not counted while it was streamed, and is too long to be counted for this."""
+        return self.counter is None and sum(len(block.parts.text()) for block in self.blocks) > _LONGEST_SAMPLE
+
+
+def lesson_of(sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> Lesson | None:
+    """What a call can teach; None where nothing was reported, or tools of the provider ran, which are not seen here."""
     report = received.report
-    if report is None or report.server_tools:  # what those read and write is not seen here
-        return
-    if report.final and received.complete and report.output is not None and not _too_long(ratio, received):
-        counter, blocks = received.counter, received.blocks
-        counted = count_blocks(ratio.vocabulary, blocks) if counter is None else counter.counted(blocks)
+    if report is None or report.server_tools:
+        return None
+    messages: tuple[Message, ...] = ()
+    known = None
+    if anchor is not None and anchor.fits(sent):
+        messages, known = sent.messages[anchor.count :], anchor.input
+    elif anchor is None and len(sent.messages) == 1:
+        messages = sent.messages
+    complete = received.complete and report.final and report.output is not None
+    blocks = received.blocks if complete else ()
+    return Lesson(report, blocks, received.counter, complete, messages, known, sent.preamble.fingerprint)
+
+
+def learn(ratio: TokenRatio, lesson: Lesson) -> None:
+    """Compare what was reported with what would have been estimated."""
+    report = lesson.report
+    if lesson.complete and report.output is not None and (ratio.vocabulary is None or not lesson.is_long):
+        counted = count_answer(ratio.vocabulary, lesson.blocks, lesson.counter)
         if all(block.units is not None for block in counted):
             _learn_output(ratio, counted, report.output, report.reasoning)
-    if report.input is not None:
-        _learn_input(ratio, sent, anchor, report.input)
-
-
-def _too_long(ratio: TokenRatio, received: ReceivedAnswer) -> bool:
-    """Whether an answer would have to be counted now, and is too long for that. Bytes cost nothing to count."""
-    if received.counter is not None or ratio.vocabulary is None:
-        return False
-    return sum(len(block.parts.text()) for block in received.blocks) > _LONGEST_SAMPLE
+    if report.input is not None and lesson.messages:
+        if lesson.known is not None:
+            _learn_message(ratio, lesson.messages, report.input - lesson.known)
+        else:
+            _learn_preamble(ratio, lesson.messages, lesson.fingerprint, report.input)
 
 
 def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reasoning: int | None) -> None:
@@ -91,34 +124,26 @@ def _learn_calls(ratio: TokenRatio, words: list[Counted], calls: int, tokens: in
     ratio.calibration.learn_spread(ratio.model, "call out", (tokens - span.value) / calls)
 
 
-def _learn_input(ratio: TokenRatio, sent: SentRequest, anchor: Anchor | None, tokens: int) -> None:
-    if anchor is not None and anchor.fits(sent):
-        _learn_message(ratio, sent, anchor, tokens)
-    elif anchor is None:
-        _learn_preamble(ratio, sent, tokens)
-
-
-def _learn_message(ratio: TokenRatio, sent: SentRequest, anchor: Anchor, tokens: int) -> None:
+def _learn_message(ratio: TokenRatio, messages: tuple[Message, ...], tokens: int) -> None:
     """What messages cost beside their text."""
-    size = size_of(sent.messages[anchor.count :])
+    size = size_of(messages)
     if not size.messages or size.media or size.optional or size.calls:
         return
     text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
     if text.high is not None and text.high - text.low <= _CLEAR * size.messages:
-        beside = (tokens - anchor.input - text.value) / size.messages
-        ratio.calibration.learn_spread(ratio.model, "message", beside)
+        ratio.calibration.learn_spread(ratio.model, "message", (tokens - text.value) / size.messages)
 
 
-def _learn_preamble(ratio: TokenRatio, sent: SentRequest, tokens: int) -> None:
+def _learn_preamble(ratio: TokenRatio, messages: tuple[Message, ...], fingerprint: str, tokens: int) -> None:
     """What instructions and tools cost, from a conversation's first call."""
-    size = size_of(sent.messages)
-    if size.media or size.optional or size.calls or len(sent.messages) > 1:
+    size = size_of(messages)
+    if size.media or size.optional or size.calls:
         return
     text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
     if text.high is None or text.high - text.low > _CLEAR:
         return
     each = ratio.spread("message", size.messages, otherwise=(4.0, 0.0, 16.0))
-    ratio.calibration.learn_spread(ratio.model, PREAMBLE + sent.preamble.fingerprint, tokens - text.value - each.value)
+    ratio.calibration.learn_spread(ratio.model, PREAMBLE + fingerprint, tokens - text.value - each.value)
 
 
 def _sum(ratio: TokenRatio, blocks: list[Counted]) -> Span:

@@ -47,7 +47,7 @@ class MessageSizer:
     """
 
     def __init__(self, ratio: TokenRatio) -> None:
-        self._ratio: Final = ratio
+        self.ratio: Final = ratio
         self._known: Final[dict[int, _Counted]] = {}
 
     def __call__(self, message: Message) -> int:
@@ -57,7 +57,7 @@ class MessageSizer:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[id(message)] = self._count(message)
-        ratio = self._ratio
+        ratio = self.ratio
         beside = min(ratio.typical("message", _PER_MESSAGE), _MOST_BESIDE) * known.messages
         beside += min(ratio.typical("call in", _PER_CALL), _MOST_BESIDE) * known.calls
         counted = sum(_near(ratio.tokens_in(kind, units), units) for kind, units in known.tokens.items())
@@ -69,11 +69,11 @@ class MessageSizer:
     @property
     def source(self) -> Provenance:
         """What the sizes come from: the vocabulary, the calibration, or a rule of thumb."""
-        return self._ratio.source_of(Kind.PROSE)
+        return self.ratio.source_of(Kind.PROSE)
 
     def _count(self, message: Message) -> _Counted:
         size = size_of((message,))
-        vocabulary = self._ratio.vocabulary
+        vocabulary = self.ratio.vocabulary
         tokens: dict[Kind, int] = {}
         lengths: dict[Kind, int] = {}
         for kind, text in (*size.pieces, *size.optional):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ..figure import RANK, Figure, Provenance
@@ -74,20 +73,11 @@ NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
 class TokenRatio:
     """Estimates the tokens of texts for one model: in its vocabulary, by its calibration, or by rule of thumb."""
 
-    def __init__(self, model: str, find_vocabulary: Callable[[], Vocabulary | None], calibration: Calibration) -> None:
+    def __init__(self, model: str, vocabulary: Vocabulary | None, calibration: Calibration) -> None:
         self.model: Final = model
-        self._find_vocabulary: Final = find_vocabulary
+        self.vocabulary: Final = vocabulary
         self.calibration: Final = calibration
         self._framing: tuple[tuple[Sample, ...], Framing] | None = None
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary of the model, loaded when it is first needed."""
-        return self._find_vocabulary()
-
-    def forget_vocabulary(self) -> None:
-        """Another model answers than was thought."""
-        self.__dict__.pop("vocabulary", None)
 
     @property
     def framing(self) -> Framing | None:

@@ -1,13 +1,15 @@
 """The vocabularies that models count in, from packages that bring their tables along: nothing is fetched.
 
 `splintr-rs` has those of OpenAI, Llama, Qwen, DeepSeek, Kimi, GLM, Mistral and Gemma; `ctok` has Claude's and needs
-Python 3.12. Both come with `quiesce[tokens]` and are imported when a model that needs them is first used. Without them,
-or for an unknown model, tokens are estimated from bytes, with a wider interval.
+Python 3.12. Both come with `quiesce[tokens]`. A vocabulary is loaded in a thread, when something is first to be counted
+in it: a process whose answers are all reported never holds one. Without the packages, or for an unknown model, tokens
+are estimated from bytes, with a wider interval.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -57,6 +59,11 @@ class Vocabulary:
             self._count = self._load()
         return self._count
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it can count at once."""
+        return self._count is not None
+
     def unload(self) -> None:
         """Give back the memory of the tables, where they can be loaded again."""
         if self._load is not None:
@@ -81,37 +88,58 @@ def register_vocabulary(name: str, count: Count, *, slow: bool = False) -> None:
     _given[name] = Vocabulary(name, count, slow=slow)
 
 
-def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
-    """The vocabulary that a model says it uses, or that its name tells; None when it is not known here.
+def loaded_vocabulary(model: str, tokenizer: str | None = None) -> Vocabulary | None:
+    """The vocabulary that a model says it uses, or that its name tells, if it is loaded. Never waits."""
+    name = _name(model, tokenizer)
+    if name is None:
+        return None
+    found = _given.get(name) or _loaded.get(name)
+    return found if found is not None and found.is_loaded else None
 
-    It is loaded when it is first asked for, which takes a quarter of a second; see `load_vocabulary`.
+
+def can_be_loaded(model: str, tokenizer: str | None = None) -> bool:
+    """Whether the vocabulary of a model is not loaded, and may be had from a package that is installed."""
+    name = _name(model, tokenizer)
+    if name is None or name in _given or name in _missing or not _is_installed(name):
+        return False
+    found = _loaded.get(name)
+    return found is None or not found.is_loaded
+
+
+def load_vocabulary(model: str, tokenizer: str | None = None, then: Callable[[], None] | None = None) -> None:
+    """Begin to load the vocabulary of a model, in a thread, which takes a quarter of a second.
+
+    `then` is called once, when it is loaded or cannot be: in that thread, or at once.
     """
     name = _name(model, tokenizer)
-    if name is None or name in _given:
-        return _given.get(name or "")
-    loading = _loading.get(name)
-    if loading is not None:
-        loading.join()
-    return _load(name)
-
-
-def load_vocabulary(model: str, tokenizer: str | None = None) -> None:
-    """Begin to load the vocabulary of a model, in a thread, so that it is there when a stop needs it."""
-    name = _name(model, tokenizer)
-    if name is None or name in _given or name in _loading:
+    calls = [] if then is None else [then]
+    if name is None or not can_be_loaded(model, tokenizer):
+        _call_all(calls)
         return
-    _loading[name] = threading.Thread(target=_load_tables, args=(name,), name="quiesce-vocabulary", daemon=True)
-    _loading[name].start()
+    waiting = _loading.setdefault(name, calls)
+    if waiting is calls:
+        _start_loading(name, calls)
+        return
+    waiting.extend(calls)
+    if _loading.get(name) is not waiting:  # it has ended meanwhile, perhaps before these were added
+        _call_all(waiting)
+
+
+def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
+    """The vocabulary of a model, once it is loaded; None when it is not known here. Waits, so it is not for a loop."""
+    loaded = threading.Event()
+    load_vocabulary(model, tokenizer, loaded.set)
+    loaded.wait()
+    return loaded_vocabulary(model, tokenizer)
 
 
 def unload_vocabularies() -> None:
     """Give back the memory of the vocabularies that were loaded, about 40 MB each.
 
-    The next request of a model loads its own again. Those that were registered stay.
+    What is next to be counted in one loads it again. Those that were registered stay.
     """
-    for name, thread in tuple(_loading.items()):
-        thread.join()
-        del _loading[name]
+    for name in tuple(_loading):
+        vocabulary_of("", name)
     for vocabulary in tuple(_loaded.values()):
         vocabulary.unload()
 
@@ -130,8 +158,11 @@ def _name(model: str, tokenizer: str | None) -> str | None:
     return _family(tokenizer, model) if tokenizer is not None else _by_model(model)
 
 
-_loading: Final[dict[str, threading.Thread]] = {}
+_loading: Final[dict[str, list[Callable[[], None]]]] = {}
+"""What is to be called when a vocabulary is loaded."""
 _loaded: Final[dict[str, Vocabulary]] = {}
+_missing: Final[set[str]] = set()
+"""Those that no installed package has."""
 SLOW: Final = frozenset({"llama2", "mistral_v1", "mistral_v2", "gemma2", "gemma3"})
 """Vocabularies of `splintr-rs` that are no byte pair encodings."""
 
@@ -229,25 +260,59 @@ _WARM_UP: Final = "Übung 日本 123 {}\n\n  x"
 
 
 @cache
-def _load(name: str) -> Vocabulary | None:
+def _is_installed(name: str) -> bool:
+    """Whether the package is there that may have a vocabulary."""
+    import importlib.util
+
+    return importlib.util.find_spec("ctok" if name.startswith("claude-") else "splintr") is not None
+
+
+def _start_loading(name: str, calls: list[Callable[[], None]]) -> None:
+    thread = threading.Thread(target=_load_and_call, args=(name, calls), name="quiesce-vocabulary", daemon=True)
     try:
-        if name.startswith("claude-"):
-            return _load_claude(name)
-        return _load_splintr(name)
-    except (ImportError, ValueError):  # the package is not installed, or does not have this one
-        return None
+        thread.start()
+    except RuntimeError:  # no thread can be started: what was estimated stays an estimate
+        _loading.pop(name, None)
+        _call_all(calls)
 
 
-def _load_tables(name: str) -> None:
-    vocabulary = _load(name)
-    if vocabulary is not None:
-        vocabulary.load()
+def _load_and_call(name: str, calls: list[Callable[[], None]]) -> None:
+    try:
+        _load(name)
+    finally:
+        _loading.pop(name, None)
+        _call_all(calls)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    """Call each once, although two threads may be here at the same time."""
+    while calls:
+        try:
+            call = calls.pop()
+        except IndexError:
+            return
+        call()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loading.clear)  # the thread is the parent's
+
+
+def _load(name: str) -> None:
+    """Load a vocabulary, in its one thread."""
+    found = _loaded.get(name)
+    if found is not None:
+        found.load()
+        return
+    try:
+        _loaded[name] = _load_claude(name) if name.startswith("claude-") else _load_splintr(name)
+    except (ImportError, ValueError):  # the package cannot be imported, or does not have this one
+        _missing.add(name)
 
 
 def _load_splintr(name: str) -> Vocabulary:
     load = partial(_splintr_count, name)
-    vocabulary = _loaded[name] = Vocabulary(name, load(), slow=name in SLOW, load=load)
-    return vocabulary
+    return Vocabulary(name, load(), slow=name in SLOW, load=load)
 
 
 def _splintr_count(name: str) -> Count:
