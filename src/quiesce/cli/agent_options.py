@@ -27,9 +27,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def chosen_agent(options: argparse.Namespace) -> AnyAgent:
     """The agent that the options name. Raises `ConfigurationError` when there is none."""
     hide_environment()  # from processes that tools start
-    if options.agent is not None:
-        return load_agent(options.agent)
-    return Agent(options.model)
+    agent = Agent(options.model) if options.agent is None else load_agent(options.agent)
+    if agent.config.estimator is not None:
+        agent.config.estimator.load()  # a person who stops a run looks at the figures of its receipt at once
+    return agent
 
 
 def take_agent(options: argparse.Namespace, word: str) -> None:
