@@ -46,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
         runner.run(asyncio.sleep(0))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: a garbage collection in a test need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 # --- Async tests ----------------------------------------------------------------------------------------------------
 
 
