@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 from . import page, plots
@@ -30,6 +31,8 @@ ADAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "agno": ("agno", tuple(SCENARIOS)),
     "agent_framework": ("agent_framework", tuple(SCENARIOS)),
     "autogen": ("autogen", tuple(SCENARIOS)),
+    "google_adk": ("google_adk", tuple(SCENARIOS)),
+    "google_adk_pool": ("google_adk", ("tools",)),
 }
 Rows = dict[str, list[dict[str, Any]] | str]  # of each adapter: its trials, or why there are none
 TIME_LIMIT = 1200  # seconds for one adapter in one scenario
@@ -101,7 +104,8 @@ def measure(found: Found, names: list[str]) -> None:
     with provider() as server:
         for scenario in SCENARIOS:
             for name in (name for name in names if scenario in ADAPTERS[name][1] and not found.has(scenario, name)):
-                print(f"{scenario}: {name}", file=sys.stderr, flush=True)
+                print(f"{scenario}: {name} ...", end=" ", file=sys.stderr, flush=True)
+                began = time.monotonic()
                 try:
                     python = str(environment(ADAPTERS[name][0]))
                     count = TRIALS.get(scenario, int)(found.trials)
@@ -109,6 +113,7 @@ def measure(found: Found, names: list[str]) -> None:
                     found.add(scenario, name, rows)
                 except (CouldNotInstall, CouldNotRun) as error:
                     found.add(scenario, name, str(error))
+                print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def main(trials: int, names: list[str]) -> int:

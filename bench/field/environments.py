@@ -20,6 +20,7 @@ REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     "openai_agents": ("openai-agents==0.24.0", "openai==3.51.0", *WEB),
     "pydantic_ai": ("pydantic-ai-slim[openai,mcp]==2.66.0", "openai==3.51.0", *WEB),
     "strands": ("strands-agents[openai]==1.62.0", *WEB),
+    # Newer releases of langchain need a certifi that the index did not have yet on 2026-11-18.
     "langgraph": (
         "langgraph==1.2.22",
         "langchain==1.4.7",
@@ -29,6 +30,7 @@ REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "agent_framework": ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0", "openai==3.51.0"),
     "autogen": ("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5"),
+    "google_adk": ("google-adk[openai]==2.13.0",),
     "agno": ("agno==3.1.10", "openai==3.51.0"),
 }
 BARE_CLIENT: Final = ("httpx2>=2", "msgspec>=0.20")

@@ -13,7 +13,7 @@ PICTURES: Final = ROOT / "docs/pictures"
 Rows = Mapping[str, Sequence[Mapping[str, Any]] | str]
 Bar = tuple[float, str, str]  # its share of the width, its class, its words
 
-_WIDTH: Final = 760
+_WIDTH: Final = 820  # the longest words beside a full bar fit
 _LABEL: Final = 150  # pixels for the names
 _BAR: Final = 440
 _STYLE: Final = """

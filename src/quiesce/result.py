@@ -98,12 +98,17 @@ class RunResult(Struct, Generic[OutT], frozen=True):
 
     @property
     def output(self) -> OutT:
-        """The answer as `output_type`; without one, its text. Raises `OutputMissing` without an answer."""
+        """The answer as `output_type`; without one, its text. Raises `OutputMissing` without an answer.
+
+        At `on_limit="answer"` that is the last answer, if it fits.
+        """
+        if self.parsed:
+            return self.parsed[0]
         if self.stop_reason == "refusal":
             raise OutputMissing(f"The run has no output: {self.refusal}")
         if not self.finished:
             raise OutputMissing(f"The run has no output: it ended with stop_reason={self.stop_reason!r}.")
-        return self.parsed[0] if self.parsed else self.text  # pyright: ignore[reportReturnType]
+        return self.text  # pyright: ignore[reportReturnType]
 
     @property
     def cost(self) -> Cost | None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from msgspec import Struct, structs
 
 from .interrupts import UsedBudget
-from .usage.ledger import TokenUsage, Usage, added
+from .usage.ledger import NOTHING_KNOWN, TokenUsage, Usage, added
 
 NO_USAGE = Usage(0, TokenUsage(), None, ())
 
@@ -35,7 +35,7 @@ class Task(Struct, frozen=True):
     @property
     def usage_so_far(self) -> Usage:
         """What the runs that have ended used. A run that crashed counts as a call with unknown usage."""
-        return added(self.usage, Usage(1, TokenUsage(), None, ())) if self.is_open else self.usage
+        return added(self.usage, Usage(1, NOTHING_KNOWN, None, ())) if self.is_open else self.usage
 
     def with_run(self, run_id: str) -> Task:
         """The task as it is when another run goes on with it."""

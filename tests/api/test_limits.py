@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from quiesce import Agent, Conversation, Limits, Price, Session, ToolContext, tool
 from quiesce.conversation.conversation import ConversationState
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConfigurationError, InvalidAnswer
+from quiesce.errors import ConfigurationError, InvalidAnswer, OutputMissing
 from quiesce.events import InterruptRaised
 from quiesce.interrupts import Approve, Deny
 from quiesce.messages import AssistantMessage, UserMessage
@@ -199,6 +200,37 @@ def test_an_answer_without_tools_that_reaches_the_limit_of_tokens_is_cut_and_is_
     assert result.stop_reason == "limit"
     assert len(model.requests) == 1
     assert result.text.startswith("word word")
+
+
+class Recipe(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize("limits", [Limits(turns=1), Limits(tool_calls=0)])
+def test_the_last_answer_is_the_output_if_it_fits(limits: Limits) -> None:
+    model = ScriptedModel([Call("tick")], '{"name": "Bread"}')
+    result = Agent(model, tools=[tick], output_type=Recipe, limits=limits, on_limit="answer")("go")
+    assert result.stop_reason == "limit"
+    assert not result.finished
+    assert result.output == Recipe(name="Bread")
+
+
+def test_a_last_answer_that_does_not_fit_is_no_output_and_is_not_asked_for_again() -> None:
+    model = ScriptedModel([Call("tick")], "I could not finish.")
+    result = Agent(model, tools=[tick], output_type=Recipe, limits=Limits(turns=1), on_limit="answer")("go")
+    assert len(model.requests) == 2
+    assert result.text == "I could not finish."
+    with pytest.raises(OutputMissing):
+        _ = result.output
+
+
+@pytest.mark.parametrize("on_limit", ["stop", "answer"])
+def test_the_receipt_of_an_answer_that_a_limit_has_cut(on_limit: Literal["stop", "answer"]) -> None:
+    model = ScriptedModel([Say("word " * 400, chunk=5)], price=Price("1", "10"))
+    result = Agent(model, limits=Limits(cost="0.002"), on_limit=on_limit)("go")
+    assert "when      while the model was answering" in str(result.receipt)
+    reached = next(each for each in result.receipt.limits if each.reached)
+    assert Decimal(reached.used) > Decimal(reached.allowed)
 
 
 def test_tools_that_the_last_answer_asks_for_all_the_same_are_not_run() -> None:

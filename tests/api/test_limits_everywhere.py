@@ -23,7 +23,8 @@ def test_stop_at_every_point(name: str) -> None:
 def test_stop_at_every_point_from_every_source(name: str) -> None:
     report = stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name)
     print(report)
-    assert report.runs > 50, "a workload that is hardly stopped proves nothing"
+    least = 15 if name == "refused" else 50  # a run whose limit a person does not raise ends in one step
+    assert report.runs > least, "a workload that is hardly stopped proves nothing"
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

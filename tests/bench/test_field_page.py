@@ -15,7 +15,16 @@ from bench.field.table import SCENARIOS, table
 
 pytestmark = pytest.mark.promise("P2", "P3")
 
-POINTS = {"total": 40, "points": 40, "prompt_lost": 3, "text_lost": 2, "result_lost": 1, "refused": 4, "strict": 9}
+POINTS = {
+    "total": 40,
+    "points": 40,
+    "prompt_lost": 3,
+    "text_lost": 2,
+    "result_lost": 1,
+    "refused": 4,
+    "strict": 9,
+    "hung": 2,
+}
 
 
 def test_the_page_has_a_place_for_the_figures() -> None:
@@ -29,7 +38,7 @@ def test_the_page_has_a_place_for_the_figures() -> None:
 def test_points_are_shown_with_what_was_lost() -> None:
     text = table(*SCENARIOS["points"], {"one": [{**POINTS, "lost": 5}], "two": "no such package"})
     row = next(line for line in text.splitlines() if line.startswith("  one"))
-    assert row.split() == ["one", "40", "of", "40", "31", "3", "2", "1", "4", "9"]
+    assert row.split() == ["one", "40", "of", "40", "2", "31", "3", "2", "1", "4", "9"]
 
 
 def test_the_plots_have_a_bar_for_each_figure() -> None:

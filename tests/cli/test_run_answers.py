@@ -19,7 +19,7 @@ def test_a_waiting_run_says_what_it_waits_for_and_how_to_go_on(tmp_path: Path) -
     waiting = run("deletes", "Clean up.", *kept)
     assert waiting.returncode == 4
     assert "delete(path='old.txt') needs approval." in waiting.stderr
-    assert "quiesce run --session s with --approve, --deny or --ask" in waiting.stderr
+    assert "the same command with --session s; --approve, --deny or --ask, and no prompt" in waiting.stderr
     approved = run("deletes", *kept, "--approve")
     assert (approved.returncode, approved.stdout) == (0, "Done: old.txt is gone.\n")
     nothing = run("deletes", *kept, "--approve")

@@ -57,6 +57,20 @@ def test_a_stop_with_wait_gives_the_receipt():
         assert again.json()["receipt"] == answer["receipt"]
 
 
+def test_the_usage_of_an_answer_that_is_being_streamed_is_estimated_and_no_unknown_figure_is_zero():
+    agent = Agent(ScriptedModel([Say("Once upon a time there was a lighthouse "), Stall()]))
+    with serving(agent) as served, served.client() as client:
+        run_id = start(client)
+        wait_for_text(client, run_id)
+        shown, listed = client.get(f"/runs/{run_id}").json()["run"], client.get("/runs").json()["runs"][0]
+        stopping = client.post(f"/runs/{run_id}/cancel").json()["run"]
+    for usage in (shown["usage"], listed["usage"]):
+        assert usage["output"]["value"] > 0
+        assert usage["input"]["value"] > 0
+    for usage in (shown["usage"], listed["usage"], stopping["usage"]):
+        assert usage["cache_read"] == usage["cache_read"] | {"value": None, "source": "unknown"}
+
+
 def test_stopped_is_never_said_before_it_is_true_and_a_stop_escalates():
     release = threading.Event()
 

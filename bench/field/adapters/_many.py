@@ -41,9 +41,10 @@ async def _stop_all(trials: list[Trial]) -> dict[str, Any]:
     seconds = time.process_time() - began
     requests = [(await trial.report(max(0.0, asked + TOO_LATE - time.monotonic())))[0] for trial in trials]
     closed = [each["closed"] for each in requests if each["closed"] and each["closed"] - asked <= TOO_LATE]
+    returned = [trial.returned for trial in trials if trial.returned is not None]
     return {
         "close_ms": (max(closed) - asked) * 1000 if len(closed) == RUNS else None,
-        "return_ms": (max(trial.returned or 0 for trial in trials) - asked) * 1000,
+        "return_ms": (max(returned) - asked) * 1000 if len(returned) == RUNS else None,
         "run_kb": grown / RUNS / 1000,
         "run_cpu_ms": seconds / RUNS * 1000,
     }

@@ -60,11 +60,12 @@ async def points(make: type[Subject], server: str, _rounds: int) -> AsyncIterato
 
 
 def _counted(found: list[dict[str, Any]]) -> dict[str, int]:
-    """At how many points what went wrong. `refused` and `lost` exclude each other; `strict` is counted beside them."""
+    """At how many points what went wrong. `refused` and `lost` exclude each other; the rest is counted beside them."""
     lost = ("prompt_lost", "text_lost", "result_lost")
     refused = [bool(each["openai_faults"]) or each["next"].startswith("not sent") for each in found]
     return {
         **{name: sum(each[name] for each in found) for name in lost},
+        "hung": sum(each["return_ms"] is None for each in found),
         "refused": sum(refused),
         "strict": sum(bool(each["strict_faults"]) or no for each, no in zip(found, refused, strict=True)),
         "lost": sum(not no and any(each[name] for name in lost) for each, no in zip(found, refused, strict=True)),
@@ -81,6 +82,7 @@ async def _stop_at(loop: CountingLoop, make: type[Subject], server: str, point: 
         had_result = trial.tools.quick_done.is_set()
         trial.asked = time.monotonic()
         trial.subject.stop()
+        trial.limit_the_stop(loop)
 
     try:
         loop.stop_at(point, stop)
@@ -91,12 +93,12 @@ async def _stop_at(loop: CountingLoop, make: type[Subject], server: str, point: 
         after = await trial.say_next()
     finally:
         trial.tools.close()
-    sent = after["sent"] or ""
+    sent = after["sent"]  # None if the framework refused the next prompt: then nothing is known to be lost
     return {
         "point": point,
         "return_ms": trial.since_asked(trial.returned),
-        "prompt_lost": prompts.LOOK_UP not in sent,
-        "text_lost": any(piece.strip() not in sent for piece in trial.shown),
-        "result_lost": had_result and prompts.QUICK_RESULT not in sent,
+        "prompt_lost": sent is not None and prompts.LOOK_UP not in sent,
+        "text_lost": sent is not None and any(piece.strip() not in sent for piece in trial.shown),
+        "result_lost": sent is not None and had_result and prompts.QUICK_RESULT not in sent,
         **after["verdict"],
     }

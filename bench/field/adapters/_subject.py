@@ -15,6 +15,7 @@ from .. import prompts
 Show = Callable[[str], None]
 
 LIMIT = 60.0  # seconds for one prompt, whatever happens; the first one of some imports half of its framework
+STOP_LIMIT = 10.0  # seconds from a stop to the end of its run: longer than the provider stalls and the slow tool blocks
 
 
 class Subject(abc.ABC):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import prompts
-from ._subject import LIMIT, Subject, Tools
+from ._subject import LIMIT, STOP_LIMIT, Subject, Tools
 
 TOO_LATE = 5.0  # seconds after the stop that a connection is watched
 SEEN = 0.1  # seconds from what the stop waits for to the stop: the run has come to its wait by then
@@ -28,8 +28,9 @@ class Trial:
         self._words_came = threading.Event()
         self.shown: list[str] = []
         self.asked = 0.0
-        self.returned: float | None = None
+        self.returned: float | None = None  # None too if the harness had to end it
         self.raised = ""
+        self._limit: asyncio.Timeout | None = None
 
     async def stop_at_words(self, prompt: str) -> dict[str, Any]:
         """Scenario A: the stop comes when words have been shown."""
@@ -72,7 +73,7 @@ class Trial:
         stopping = asyncio.ensure_future(asyncio.to_thread(self._stop, moment, loop))
         await self.run_to_its_end(prompt)
         await stopping
-        if self.returned < self.asked:
+        if self.returned is not None and self.returned < self.asked:
             raise RuntimeError(f"the run was over before it was stopped; {self.raised or 'it raised nothing'}")
 
     def _stop(self, moment: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -88,15 +89,25 @@ class Trial:
             self.subject.stop()
         else:
             loop.call_soon_threadsafe(self.subject.stop)
+        loop.call_soon_threadsafe(self.limit_the_stop, loop)
+
+    def limit_the_stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Once stopped, a run gets no more than `STOP_LIMIT`."""
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(loop.time() + STOP_LIMIT)
 
     async def run_to_its_end(self, prompt: str) -> None:
-        """Until the framework says that the run is over, and no longer than `LIMIT`."""
+        """Until the framework says that the run is over, or a limit ends it."""
+        limit = asyncio.timeout(LIMIT)
         try:
-            async with asyncio.timeout(LIMIT):
+            async with limit:
+                self._limit = limit
                 await self.subject.run(prompt, self._show)
         except Exception as error:
             self.raised = f"{type(error).__name__}: {error}"
-        self.returned = time.monotonic()
+        finally:
+            self._limit = None
+        self.returned = None if limit.expired() else time.monotonic()
 
     async def say_next(self) -> dict[str, Any]:
         """Say something else, and what the server thought of it."""

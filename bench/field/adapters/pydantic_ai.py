@@ -1,4 +1,7 @@
-"""Pydantic AI, with a cancellation token; what `RunCancelled` keeps is the history of the next prompt."""
+"""Pydantic AI, with a cancellation token; what `RunCancelled` keeps is the history of the next prompt.
+
+It goes through `repair_messages`, as Pydantic AI's error says when a tool call of the history has no result.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from pydantic_ai import Agent, CancellationToken
 from pydantic_ai.exceptions import RunCancelled
-from pydantic_ai.messages import ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, repair_messages
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -16,7 +19,7 @@ from ._subject import Show, Subject, Tools
 
 class PydanticAI(Subject):
     packages = ("pydantic-ai-slim", "openai")
-    stopped_with = "CancellationToken.cancel(), next prompt with RunCancelled.all_messages()"
+    stopped_with = "CancellationToken.cancel(), next prompt with repair_messages(RunCancelled.all_messages())"
     imports = "from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIChatModel"
     thread_safe = True
 
@@ -60,7 +63,7 @@ class PydanticAI(Subject):
                 cancellation_token=self._token,
             )
         except RunCancelled as stopped:
-            self._messages, self._usage = stopped.all_messages(), stopped.usage
+            self._messages, self._usage = list(repair_messages(stopped.all_messages())), stopped.usage
         else:
             self._messages, self._usage = result.all_messages(), result.usage
 

@@ -51,7 +51,7 @@ def how_to_answer(interrupts: tuple[Interrupt, ...], session: str | None) -> str
     if session is None:
         lines.append("It was not kept. Use --session NAME to answer later, or --approve, --deny or --ask.")
     else:
-        lines.append(f"To go on: quiesce run --session {session} with --approve, --deny or --ask.")
+        lines.append(f"To go on: the same command with --session {session}; --approve, --deny or --ask, and no prompt.")
     return clean("\n".join(lines))
 
 

@@ -8,9 +8,10 @@ until a person raises the limit.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -24,6 +25,8 @@ from ..limits import Limits, ReachedLimit
 from ..messages import AssistantMessage, Text, UserMessage
 from ..phases import Phase
 from ..receipt import LimitUse
+from .final_answer import parse_output
+from .output import OutputMismatch
 from .repetition import repetition
 from .state import RunState
 
@@ -138,8 +141,9 @@ def limit_uses(state: RunState) -> tuple[LimitUse, ...]:
         "output_tokens": used.output,
         "cost": used.cost,
     }
-    if reached is not None:
-        amounts["repeated_calls"] = reached.used if reached.name == "repeated_calls" else 0
+    if reached is not None:  # in an answer, the limit may be reached by a rougher count than that of the receipt
+        amounts["repeated_calls"] = 0
+        amounts[reached.name] = max(reached.used, amounts[reached.name])
     return tuple(
         LimitUse(name, str(allowed), str(amounts.get(name, "")), reached is not None and reached.name == name)
         for name, allowed in state.config.limits.values.items()
@@ -188,10 +192,13 @@ def last_answer_note(state: RunState, instructions: str | None) -> str:
 
 
 def finish_last_answer(state: RunState) -> None:
-    """End the run with its last answer. A stop from now on comes too late."""
+    """End the run with its last answer, if it fits the wanted type also as the output. A stop now comes too late."""
+    output: tuple[Any, ...] = ()
     assert state.spending.reached is not None
     state.spending.cause = Cause("budget", state.spending.reached.reason, Mode.AFTER_TURN)
-    state.progress.finish("limit")
+    with suppress(OutputMismatch):  # there is no request left in which to ask for another one
+        output = parse_output(state)
+    state.progress.finish("limit", output)
 
 
 def was_cut_by_limit(state: RunState) -> bool:

@@ -106,7 +106,7 @@ def settle_at_once(state: RunState) -> None:
 
 def _enter_settling(state: RunState) -> Phase:
     """From here on it is decided whether the run was stopped or had finished."""
-    phase = state.progress.phase
+    phase = _phase_of_stop(state)
     if phase not in (Phase.SETTLING, Phase.ENDED):
         state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
@@ -117,6 +117,13 @@ def _enter_settling(state: RunState) -> Phase:
         state.turn.view.builder.close()
     _finish_if_answered(state)
     return phase
+
+
+def _phase_of_stop(state: RunState) -> Phase:
+    """The phase in which a stop takes effect: for an answer that a limit has cut, the one in which it was written."""
+    phase, asked, cause = state.progress.phase, state.progress.asked_during, state.token.cause
+    was_cut = phase is Phase.STEERING and cause is not None and cause.source == "budget"
+    return asked if was_cut and asked is not None else phase
 
 
 def _finish_if_answered(state: RunState) -> None:

@@ -39,6 +39,7 @@ async def _cut_at_limit(state: RunState) -> bool:
     builder, reached = state.turn.view.builder, state.spending.reached
     assert builder is not None
     assert reached is not None
+    cut_during = state.progress.phase
     state.progress.enter(Phase.STEERING)
     builder.close()
     await _stop_turn(state)
@@ -48,6 +49,7 @@ async def _cut_at_limit(state: RunState) -> bool:
     wants_tools = bool(builder.torn_calls()) or (answer is not None and bool(answer.tool_calls))
     is_final = answer is not None and not wants_tools and (builder.complete or state.config.on_limit == "answer")
     if is_final:  # the answer that reached the limit is the last one, as far as it came
+        state.progress.asked_during = cut_during
         state.token.cancel(reached.reason, source="budget")
         return False
     if state.config.on_limit == "ask":

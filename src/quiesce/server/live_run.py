@@ -106,8 +106,8 @@ class LiveRun:
             return "queued"
         return "stopping" if self._run.cause is not None else "running"
 
-    def view(self) -> RunView:
-        """The run as clients see it."""
+    def view(self, *, live: bool = False) -> RunView:
+        """The run as clients see it; `live`, with an estimate of the answer that is being streamed."""
         run, result, receipt = self._run, self.result, self.receipt
         stop = receipt if run is None else run
         cause = None if stop is None else stop.cause
@@ -126,7 +126,7 @@ class LiveRun:
             cause=cause,
             waiting_for=tuple(self._running_tools.values()) if stopping else (),
             interrupts=self.interrupts,
-            usage=usage_view(self._ledger.usage),
+            usage=usage_view(run.usage.snapshot() if run is not None and live else self._ledger.usage),
             text_tail=self._told.text_tail,
             error=None if result is None or result.error is None else public_text(result.error),
             on_disconnect=self.info.on_disconnect,

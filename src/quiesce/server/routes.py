@@ -70,13 +70,13 @@ async def list_runs(request: ApiRequest) -> Response:
     wanted = run_filter(request)
     chosen = [run for run in request.services.runs.newest_first(request.owner) if wanted.takes(run)]
     shown, more = wanted.page(chosen, lambda run: (run.info.created_at, run.id))
-    return json_response(schemas.RunList(tuple(run.view() for run in shown), more))
+    return json_response(schemas.RunList(tuple(run.view(live=True) for run in shown), more))
 
 
 async def show_run(request: ApiRequest) -> Response:
     """`GET /runs/{id}`."""
     run = request.run
-    return json_response(schemas.RunDetail(run.view(), run.messages, run.receipt))
+    return json_response(schemas.RunDetail(run.view(live=True), run.messages, run.receipt))
 
 
 async def delete_run(request: ApiRequest) -> Response:

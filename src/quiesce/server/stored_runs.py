@@ -72,7 +72,7 @@ class StoredRun:
         """The conversation of the run's session."""
         return self.conversation.messages
 
-    def view(self) -> RunView:
+    def view(self, *, live: bool = False) -> RunView:  # noqa: ARG002
         """The run as clients see it."""
         return RunView(
             id=self.id,

@@ -33,6 +33,9 @@ class TokenUsage(Struct, frozen=True, gc=False):
         return all(getattr(self, name).source is Provenance.REPORTED for name in self.__struct_fields__)
 
 
+NOTHING_KNOWN: Final = TokenUsage(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+
+
 class LedgerEntry(Struct, frozen=True, gc=False):
     """One request that was sent: what it used, what it cost, and how it ended.
 
@@ -47,7 +50,7 @@ class LedgerEntry(Struct, frozen=True, gc=False):
     turn: int
     attempt: int
     ended: HowItEnded = "open"
-    usage: TokenUsage = TokenUsage()
+    usage: TokenUsage = NOTHING_KNOWN
     cost: Cost | None = None
     request_id: str | None = None
     error: str | None = None

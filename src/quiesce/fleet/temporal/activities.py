@@ -15,7 +15,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from ...agent import AnyAgent
 from ...cancellation import Cause, Mode
 from ...run.handle import Run
-from ...usage.ledger import LedgerEntry, TokenUsage
+from ...usage.ledger import NOTHING_KNOWN, LedgerEntry
 from .receipts import CANCELLED, SHUTDOWN
 from .records import MODEL_CALL, MORE_URGENT, TOOL_CALL, HeartbeatDetails, RunInfo, StepInput, plain, read
 from .step import start_step, step_result
@@ -69,7 +69,7 @@ def _if_lost(run: Run[Any], *, is_model_call: bool) -> tuple[LedgerEntry, ...]:
     """The requests of a step whose worker is lost. One that had not ended, or was sent since, has an unknown usage."""
     state = run.state
     found = tuple(
-        each if each.ended != "open" else replace(each, usage=TokenUsage(), cost=None)
+        each if each.ended != "open" else replace(each, usage=NOTHING_KNOWN, cost=None)
         for each in state.spending.bill.ledger.entries
     )
     if not is_model_call or any(each.ended == "open" for each in found):

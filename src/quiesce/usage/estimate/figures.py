@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from ...messages import Message
-from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
+from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
 from .answer_count import AnswerCounter, Block, Counted, count_blocks
 from .calibration import PREAMBLE
@@ -361,8 +361,3 @@ def _capped(span: Span, most: int | None) -> Span:
 def refused() -> TokenUsage:
     """The usage of a request that the provider refused: none, for certain."""
     return TokenUsage(NONE, NONE)
-
-
-def unknown() -> TokenUsage:
-    """The usage of a request of which nothing is known."""
-    return TokenUsage(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
