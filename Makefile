@@ -8,6 +8,9 @@ WORKERS ?= 2
 # Many tests wait: for a process, a page, a lease. One more of them at a time than there are processors here.
 TEST_WORKERS ?= 3
 
+# Programs that the tests start would compile all that they import, each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
 
 help:
@@ -70,7 +73,7 @@ ONCE_MORE = echo; echo "Once more, one by one: what fails again is broken, what 
 LAST_FAILED = --last-failed --last-failed-no-failures none --maxfail 20
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m compileall -q src bench tests || true
+	@$(BIN)/python -m compileall -q -j $(WORKERS) src bench tests || true
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal -m "not proof" || { $(ONCE_MORE); \
 		$(BIN)/python -m pytest -m "not proof" $(LAST_FAILED); }
 

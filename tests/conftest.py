@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis  # noqa: F401  # by now: as it is imported it looks for the owners of objects, and not in what is frozen
 import pytest
 
 from quiesce._threads.background_loop import close_portals
@@ -44,6 +45,17 @@ def pytest_configure(config: pytest.Config) -> None:
     # libuv opens a pipe for signals with its first loop and keeps it as long as the process lives.
     with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
         runner.run(asyncio.sleep(0))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test goes first: it mostly waits, and would be waited for alone at the end."""
+    items.sort(key=lambda item: "test_a_minute_of_faults" not in item.nodeid)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: a garbage collection in a test need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 # --- Async tests ----------------------------------------------------------------------------------------------------

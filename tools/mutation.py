@@ -276,11 +276,12 @@ def limits(copy: WorkingCopy, files: set[Path], factor: float) -> dict[tuple[str
     return found
 
 
-def all_mutants(only: str) -> list[Mutant]:
-    """All mutants of the files that the tests are known for."""
+def all_mutants(only: str) -> Iterator[Mutant]:
+    """All mutants of the files that the tests are known for. Each is compiled, which takes a hundredth of a second."""
     files = sorted({file for pattern in TESTS for file in (ROOT / SRC).glob(pattern)})
-    chosen = [file.relative_to(ROOT) for file in files if only in str(file)]
-    return [mutant for file in chosen for mutant in mutants_of(file, (ROOT / file).read_text())]
+    for file in files:
+        if only in str(file):
+            yield from mutants_of(file.relative_to(ROOT), file.read_text())
 
 
 def run(mutants: list[Mutant], jobs: int, factor: float) -> dict[Outcome, list[Mutant]]:
@@ -320,7 +321,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only files whose path contains this")
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
     options = parser.parse_args()
-    every = all_mutants(options.only)
+    every = list(all_mutants(options.only))
     sample = random.Random(options.seed).sample(every, min(options.sample, len(every)))  # noqa: S311
     print(f"{len(sample)} of {len(every)} mutants, seed {options.seed}")
     if options.list:

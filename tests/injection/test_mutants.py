@@ -21,6 +21,7 @@ from quiesce.testing import StopViolation, stop_everywhere
 from quiesce.tools.call import CallInProgress
 from quiesce.tools.thread import ThreadCall
 
+from .sources import SOME_POINTS
 from .workloads import WORKLOADS
 
 # The workloads in which mutants are looked for.
@@ -51,8 +52,9 @@ def caught(promise: str, workload: str, **options: Any) -> None:
 @pytest.mark.parametrize("workload", CONTROLS)
 @pytest.mark.promise("P1", "P2")
 def test_without_a_mutation_nothing_is_caught(workload: str) -> None:
-    report = stop_everywhere(WORKLOADS[workload], name=workload)
-    assert report.runs > 100
+    """At some of the points; at all of them in `test_stop_at_every_point_from_every_source`, in `make proof`."""
+    report = stop_everywhere(WORKLOADS[workload], stride=SOME_POINTS, name=workload)
+    assert report.runs > 100 // SOME_POINTS
 
 
 @pytest.mark.promise("P1")

@@ -181,7 +181,17 @@ async def ask_and_answer(harness: Harness, server: MCPServer, target: int = 0) -
             result = await harness.start_answer(agent, answers, target=target == number)
 
 
-@KINDS
+# Each transport and each way of asking once: they do not depend on each other.
+@pytest.mark.parametrize(
+    ("kind", "era"),
+    [
+        ("stdio", "old"),
+        ("http", "new"),
+        pytest.param("stdio", "new", marks=pytest.mark.proof),
+        pytest.param("http", "old", marks=pytest.mark.proof),
+    ],
+    indirect=["era"],
+)
 @pytest.mark.promise("P1", "P2")
 def test_a_stop_at_every_point_of_asking_and_answering(kind: str, era: str):
     with asking_server(kind) as server, server:

@@ -94,7 +94,7 @@ def test_a_file_that_is_locked(locking: Locking, caplog: pytest.LogCaptureFixtur
 def test_a_database_that_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "STORE_TIMEOUT", 0.2)
+    monkeypatch.setattr(journal, "STORE_TIMEOUT", 1.0)  # within which one attempt has failed, on a slow machine too
     app = create_app(Agent(ScriptedModel(then="Hello.")), store=Away(tmp_path / "x.db"))
     with serving(app=app) as served, served.client() as client:
         run_id = start(client, session="mine")

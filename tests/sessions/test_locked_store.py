@@ -63,6 +63,8 @@ class Place:
         self.make = make
         self._url = url
         self._connection: Any = None
+        self.shorten: Callable[[], None] = lambda: None
+        self.restore: Callable[[], None] = lambda: None
 
     async def lock(self) -> None:
         if self._url.startswith("postgresql"):
@@ -73,8 +75,10 @@ class Place:
         else:
             self._connection = sqlite3.connect(self._url, isolation_level=None)
             self._connection.execute("BEGIN EXCLUSIVE")
+        self.shorten()
 
     async def unlock(self) -> None:
+        self.restore()
         closing = self._connection.close()
         if closing is not None:
             await closing
@@ -99,11 +103,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less time to wait for."""
-    monkeypatch.setattr(settle, "SAVE_GRACE", 0.2)
-    monkeypatch.setattr(journal, "STORE_TIMEOUT", 1.0)
-    monkeypatch.setattr(sqlite_file, "_LOCK_TIMEOUT", 0.5)
+def quick(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Less time to wait for while the store is locked: one that is not may be slow, on a busy machine."""
+    monkeypatch.setattr(sqlite_file, "_LOCK_TIMEOUT", 0.5)  # of each connection, from its beginning
+    with pytest.MonkeyPatch.context() as while_locked:
+
+        def shorten() -> None:
+            while_locked.setattr(settle, "SAVE_GRACE", 0.2)
+            while_locked.setattr(journal, "STORE_TIMEOUT", 1.0)
+
+        place.shorten, place.restore = shorten, while_locked.undo
+        yield
 
 
 async def landed(store: SessionStore) -> None:

@@ -31,7 +31,11 @@ class Race:
         self.random = random.Random(seed)
         self.tally: Counter[str] = Counter()
         self.returned: list[bool] = []
-        self.bias = 0.0  # moves with each trial to where it is even who comes first, on whatever machine this is
+        # The bias moves with each trial to where it is even who comes first, however slow this machine is just now:
+        # the longer the same one comes first, the longer the steps.
+        self.bias = 0.0
+        self.step = SHORTEST_STEP
+        self.stop_was_late: bool | None = None
 
     def tool(self, kind: str, seconds: float, book: Path) -> Tool:
         async def in_the_loop() -> str:
@@ -83,10 +87,16 @@ class Race:
         else:
             threading.Timer(max(0.0, offset), act).start()
 
+    def _move(self, *, stop_was_late: bool) -> None:
+        same_again = stop_was_late is self.stop_was_late
+        self.step = min(2 * self.step, LONGEST_STEP) if same_again else SHORTEST_STEP
+        self.stop_was_late = stop_was_late
+        self.bias = max(LEAST_BIAS, self.bias + (-self.step if stop_was_late else self.step))
+
     def _judge(self, kind: str, result, late, book: Path) -> None:
         completed = result.outcome is Outcome.COMPLETED
         self.tally[str(result.outcome)] += 1
-        self.bias += -0.0003 if completed else 0.0003
+        self._move(stop_was_late=completed)
         if completed:
             assert (result.text, result.is_error) == ("kept", False)
         if kind == "process":
@@ -101,6 +111,9 @@ class Race:
             assert kept == len(self.returned), (result, late, self.returned)
 
 
+# In seconds.
+SHORTEST_STEP, LONGEST_STEP = 0.0003, 0.3
+LEAST_BIAS = -0.003  # here the stop is sent as soon as the call has begun
 STOPS: list[Callable[[Run], object]] = [
     lambda run: run.cancel(),
     lambda run: run.cancel(mode="kill"),

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.promise("P6")
 
 # What each request of the script costs when it is billed in full.
 OWED = ((40, 19), (90, 12), (100, 3))
+METERED = Limits(tokens=10_000)
 
 
 @tool
@@ -37,8 +38,20 @@ class Billed(ScriptedModel):
 
 
 @pytest.mark.leaves("tasks")  # which the end of the loop cuts
-@pytest.mark.parametrize("action", ["drain", "lookup", "cancel_at_provider", "hang_up"])
-@pytest.mark.parametrize("limits", [Limits(), Limits(tokens=10_000)], ids=["", "metered"])
+@pytest.mark.parametrize(
+    ("action", "limits"),
+    [
+        pytest.param("drain", Limits(), id="drain"),
+        pytest.param("lookup", Limits(), id="lookup"),
+        pytest.param("cancel_at_provider", Limits(), id="cancel_at_provider"),
+        pytest.param("hang_up", Limits(), id="hang_up"),
+        pytest.param("drain", METERED, id="drain-metered"),
+        # The meter is asked in the same places whatever the policy is.
+        pytest.param("lookup", METERED, id="lookup-metered", marks=pytest.mark.proof),
+        pytest.param("cancel_at_provider", METERED, id="cancel_at_provider-metered", marks=pytest.mark.proof),
+        pytest.param("hang_up", METERED, id="hang_up-metered", marks=pytest.mark.proof),
+    ],
+)
 def test_the_bill_is_true_wherever_the_stop_comes(action, limits) -> None:
     agents: list[Agent] = []
 
