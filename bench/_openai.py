@@ -17,8 +17,13 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntr
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """The head and the body of one HTTP request."""
     head = await reader.readuntil(b"\r\n\r\n")
+    return head, await body_of(head, reader)
+
+
+async def body_of(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    """The body that follows a head."""
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    return head, await reader.readexactly(int(lengths[0].partition(b":")[2]))
+    return await reader.readexactly(int(lengths[0].partition(b":")[2]))
 
 
 def http_chunk(data: bytes) -> bytes:
