@@ -1,0 +1,124 @@
+"""Which rows there are, and the measuring of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from . import fresh, warm
+from .figures import Figures
+from .process import Subject
+from .warm import Task
+from .wires import Ways
+
+LINES, FLOOR, NOW, BEFORE = "httpx lines, json", "httpx2 bytes, msgspec", "Quiesce", "Quiesce before"
+STATES: Final = {"mid-stream": "flood", "stalled": "stall", "in an async tool": "sleep", "in a sub-agent": "child"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row: what it is called, what is wanted of it, and how often it is measured."""
+
+    title: str
+    task: Task
+    rounds: int
+    way: str = "plain"
+    wanted: str = ""
+    reading: bool = False  # beside reading the bytes alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The numbers of a measurement."""
+
+    turns: tuple[int, ...]
+    chunks: int
+    runs: int
+    rounds: int
+    long_rounds: int
+    stops: int
+
+    def rows(self) -> list[Row]:
+        """The rows whose clients stay."""
+        short, *_ = self.turns
+        found = [
+            Row(
+                f"a turn with a tool, in a run of {each}",
+                warm.turns(each),
+                self.rounds if each == short else self.long_rounds,
+                wanted="1.5 of lines",
+            )
+            for each in self.turns
+        ]
+        for per_read, wanted in ((1, "1.5 of reading"), (16, "2.5 of reading")):
+            task = warm.chunks(self.chunks, per_read)
+            found.append(Row(f"a chunk, {per_read} per read", task, self.rounds, wanted=wanted, reading=True))
+        found += [
+            Row(f"a stop {name}", warm.stop(kind), self.stops, wanted="1.3 of lines") for name, kind in STATES.items()
+        ]
+        for way, title in WAYS.items():
+            found.append(Row(f"a turn with a tool, {title}", warm.turns(short), self.rounds, way))
+            found.append(Row(f"a chunk, {title}", warm.chunks(self.chunks), self.rounds, way, reading=True))
+        return found
+
+
+WAYS: Final = {
+    "proxy": "through a proxy",
+    "TLS": "over TLS",
+    "TLS through a proxy": "over TLS through a proxy",
+    "HTTP/2": "over HTTP/2",
+}
+FULL: Final = Scale(turns=(20, 200), chunks=2_000, runs=500, rounds=7, long_rounds=3, stops=30)
+QUICK: Final = Scale(turns=(5, 20), chunks=200, runs=20, rounds=1, long_rounds=1, stops=2)
+IMPORT, READY, AT_ONCE = "import", "ready", "at once"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A row with its figures."""
+
+    row: Row
+    figures: Figures
+
+
+class Progress:
+    """Lines on stderr: what is being measured, and how long it has taken so far."""
+
+    def __init__(self) -> None:
+        self._began: Final = time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        seconds = time.monotonic() - self._began
+        print(f"{seconds:5.0f} s  load {os.getloadavg()[0]:4.1f}  {what}", file=sys.stderr, flush=True)
+
+
+def measure(scale: Scale, subjects: Sequence[Subject], ways: Ways, progress: Callable[[str], None]) -> list[Measured]:
+    """All rows, one after the other."""
+    reading = Subject(warm.READING, "reading", "bare")
+    found: list[Measured] = []
+    rows = scale.rows()
+    for way in dict.fromkeys(row.way for row in rows):
+        with warm.processes([*subjects, reading], ways, way) as clients:
+            for row in (row for row in rows if row.way == way):
+                progress(row.title)
+                able = [each for each in clients if row.reading or each.name != warm.READING]
+                found.append(Measured(row, warm.measure(able, row.task, row.rounds)))
+    return found + measure_fresh(scale, subjects, ways, progress)
+
+
+def measure_fresh(
+    scale: Scale, subjects: Sequence[Subject], ways: Ways, progress: Callable[[str], None]
+) -> list[Measured]:
+    """The rows whose clients are started anew in each round."""
+    nothing = Task("", {})
+    progress("import")
+    found = [Measured(Row(IMPORT, nothing, scale.rounds), fresh.imports(subjects, scale.rounds))]
+    progress("process start to the first answer")
+    found.append(Measured(Row(READY, nothing, scale.rounds), fresh.first_answers(subjects, scale.rounds)))
+    progress(f"{scale.runs} runs at once")
+    figures = fresh.at_once(subjects, ways, scale.long_rounds, scale.runs)
+    return [*found, Measured(Row(AT_ONCE, nothing, scale.long_rounds), figures)]

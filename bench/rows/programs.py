@@ -1,0 +1,104 @@
+"""The programs that are started anew in each round: what a first program imports, and one that sends one prompt."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..ready import CHUNKS
+
+IMPORTS: Final = {
+    "lines": "import asyncio, json, httpx",
+    "floor": "import asyncio, httpx2, msgspec",
+    "quiesce": "from quiesce import *",
+    "pydantic_ai": "from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIChatModel",
+    "openai_agents": "from agents import Agent, Runner, function_tool",
+}
+IMPORT: Final = """
+import json, resource, time
+cpu, wall = time.process_time(), time.perf_counter()
+{imports}
+took = {{"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}}
+print(json.dumps(took | {{"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}}))
+"""
+
+_BODY: Final = '{"model": "gpt-4o-mini", "stream": True, "messages": [{"role": "user", "content": "Go."}]}'
+_LINES: Final = f"""
+import asyncio, json, os, httpx
+
+async def main():
+    text = ""
+    async with httpx.AsyncClient() as client:
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        async with client.stream("POST", url, json={_BODY}) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    for choice in json.loads(line[6:])["choices"]:
+                        text += choice["delta"].get("content") or ""
+    return text
+
+text = asyncio.run(main())
+"""
+_FLOOR: Final = f"""
+import asyncio, os, httpx2, msgspec
+
+class Delta(msgspec.Struct):
+    content: str | None = None
+
+class Choice(msgspec.Struct):
+    delta: Delta
+
+class Chunk(msgspec.Struct):
+    choices: list[Choice]
+
+async def main():
+    text, rest, decode = "", b"", msgspec.json.Decoder(Chunk).decode
+    async with httpx2.AsyncClient() as client:
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        async with client.stream("POST", url, json={_BODY}) as answer:
+            async for data in answer.aiter_raw():
+                *events, rest = (rest + data).split(b"\\n\\n")
+                for each in events:
+                    if each != b"data: [DONE]":
+                        text += "".join(choice.delta.content or "" for choice in decode(each[6:]).choices)
+    return text
+
+text = asyncio.run(main())
+"""
+_QUIESCE: Final = """
+from quiesce import Agent
+
+text = Agent("openai:gpt-4o-mini")("Go.").text
+"""
+_PYDANTIC_AI: Final = """
+import asyncio
+from pydantic_ai import Agent
+
+async def main():
+    async with Agent("openai-chat:gpt-4o-mini").run_stream("Go.") as result:
+        return await result.get_output()
+
+text = asyncio.run(main())
+"""
+_OPENAI_AGENTS: Final = """
+import asyncio
+from agents import Agent, Runner, set_default_openai_api, set_tracing_disabled
+
+set_tracing_disabled(True)
+set_default_openai_api("chat_completions")
+
+async def main():
+    result = Runner.run_streamed(Agent("bench", model="gpt-4o-mini"), "Go.")
+    async for _ in result.stream_events():
+        pass
+    return result.final_output
+
+text = asyncio.run(main())
+"""
+_CHECK: Final = f"\nassert len(text.split()) == {CHUNKS}, text\n"
+READY: Final = {
+    "lines": _LINES + _CHECK,
+    "floor": _FLOOR + _CHECK,
+    "quiesce": _QUIESCE + _CHECK,
+    "pydantic_ai": _PYDANTIC_AI + _CHECK,
+    "openai_agents": _OPENAI_AGENTS + _CHECK,
+}
