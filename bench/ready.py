@@ -41,7 +41,7 @@ asyncio.run(main())
 _AGENT = """
 from quiesce import Agent
 
-assert len(Agent("openai:gpt-4o-mini")("Go.").text.split()) == {chunks}
+assert len(Agent("openai-chat:gpt-4o-mini")("Go.").text.split()) == {chunks}
 """
 # As where `quiesce[openai]` is not installed: a stopped answer is estimated then, not counted.
 _NO_VOCABULARY = """

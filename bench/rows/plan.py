@@ -6,9 +6,10 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from .._server import TOGETHER_CHUNKS
 from . import fresh, warm
 from .figures import Figures
 from .process import Subject
@@ -16,6 +17,8 @@ from .warm import Task
 from .wires import Ways
 
 LINES, FLOOR, NOW, BEFORE = "httpx lines, json", "httpx2 bytes, msgspec", "Quiesce", "Quiesce before"
+NO_VOCABULARY: Final = "without the vocabulary"
+_NOTHING: Final = Task("", {})
 STATES: Final = {"mid-stream": "flood", "stalled": "stall", "in an async tool": "sleep", "in a sub-agent": "child"}
 
 
@@ -27,7 +30,8 @@ class Row:
     task: Task
     rounds: int
     way: str = "plain"
-    wanted: str = ""
+    wanted: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # by figure
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # by figure, where they differ
     reading: bool = False  # beside reading the bytes alone
 
 
@@ -50,20 +54,40 @@ class Scale:
                 f"a turn with a tool, in a run of {each}",
                 warm.turns(each),
                 self.rounds if each == short else self.long_rounds,
-                wanted="1.5 of lines",
+                wanted={"cpu": "1.5 of lines"},
             )
             for each in self.turns
         ]
         for per_read, wanted in ((1, "1.5 of reading"), (16, "2.5 of reading")):
             task = warm.chunks(self.chunks, per_read)
-            found.append(Row(f"a chunk, {per_read} per read", task, self.rounds, wanted=wanted, reading=True))
+            found.append(Row(f"a chunk, {per_read} per read", task, self.rounds, wanted={"cpu": wanted}, reading=True))
         found += [
-            Row(f"a stop {name}", warm.stop(kind), self.stops, wanted="1.3 of lines") for name, kind in STATES.items()
+            Row(f"a stop {name}", warm.stop(kind), self.stops, wanted={"cpu": "1.3 of lines"}) for name, kind in STATES.items()
         ]
         for way, title in WAYS.items():
             found.append(Row(f"a turn with a tool, {title}", warm.turns(short), self.rounds, way))
             found.append(Row(f"a chunk, {title}", warm.chunks(self.chunks), self.rounds, way, reading=True))
         return found
+
+    def fresh_rows(self) -> tuple[Row, Row, Row]:
+        """The rows whose clients are started anew in each round."""
+        importing = Row(
+            "import", _NOTHING, self.rounds, titles={"memory": "memory after it"}, wanted={"wall": "0.12 s"}
+        )
+        titles = {
+            "cpu": "a process with one prompt, from its start to its end",
+            "wall": "process start to the first byte of the first request",
+            "memory": "memory after the first answer",
+        }
+        ready = Row(titles["wall"], _NOTHING, self.rounds, wanted={"wall": "0.3 s", "memory": "55 MB"}, titles=titles)
+        at_once = Row(
+            f"{self.runs} runs at once, {TOGETHER_CHUNKS} chunks each",
+            _NOTHING,
+            self.long_rounds,
+            wanted={"cpu": "1.2 of lines", "memory": "40 KB"},
+            titles={"memory": "memory of each of them"},
+        )
+        return importing, ready, at_once
 
 
 WAYS: Final = {
@@ -74,7 +98,6 @@ WAYS: Final = {
 }
 FULL: Final = Scale(turns=(20, 200), chunks=2_000, runs=500, rounds=7, long_rounds=3, stops=30)
 QUICK: Final = Scale(turns=(5, 20), chunks=200, runs=20, rounds=1, long_rounds=1, stops=2)
-IMPORT, READY, AT_ONCE = "import", "ready", "at once"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,11 +137,11 @@ def measure_fresh(
     scale: Scale, subjects: Sequence[Subject], ways: Ways, progress: Callable[[str], None]
 ) -> list[Measured]:
     """The rows whose clients are started anew in each round."""
-    nothing = Task("", {})
-    progress("import")
-    found = [Measured(Row(IMPORT, nothing, scale.rounds), fresh.imports(subjects, scale.rounds))]
-    progress("process start to the first answer")
-    found.append(Measured(Row(READY, nothing, scale.rounds), fresh.first_answers(subjects, scale.rounds)))
-    progress(f"{scale.runs} runs at once")
-    figures = fresh.at_once(subjects, ways, scale.long_rounds, scale.runs)
-    return [*found, Measured(Row(AT_ONCE, nothing, scale.long_rounds), figures)]
+    importing, ready, at_once = scale.fresh_rows()
+    progress(importing.title)
+    found = [Measured(importing, fresh.imports(subjects, importing.rounds))]
+    progress(ready.title)
+    plain = [each._replace(name=NO_VOCABULARY, module="no_vocabulary") for each in subjects if each.name == NOW]
+    found.append(Measured(ready, fresh.first_answers([*subjects, *plain], ready.rounds)))
+    progress(at_once.title)
+    return [*found, Measured(at_once, fresh.at_once(subjects, ways, at_once.rounds, scale.runs))]

@@ -14,11 +14,12 @@ IMPORTS: Final = {
     "openai_agents": "from agents import Agent, Runner, function_tool",
 }
 IMPORT: Final = """
-import json, resource, time
+import json, os, time
 cpu, wall = time.process_time(), time.perf_counter()
 {imports}
 took = {{"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}}
-print(json.dumps(took | {{"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}}))
+with open("/proc/self/statm") as found:
+    print(json.dumps(took | {{"memory": int(found.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")}}))
 """
 
 _BODY: Final = '{"model": "gpt-4o-mini", "stream": True, "messages": [{"role": "user", "content": "Go."}]}'
@@ -67,7 +68,7 @@ text = asyncio.run(main())
 _QUIESCE: Final = """
 from quiesce import Agent
 
-text = Agent("openai:gpt-4o-mini")("Go.").text
+text = Agent("openai-chat:gpt-4o-mini")("Go.").text
 """
 _PYDANTIC_AI: Final = """
 import asyncio
@@ -94,11 +95,17 @@ async def main():
 
 text = asyncio.run(main())
 """
+# As where `quiesce[openai]` is not installed: a stopped answer is estimated then, not counted.
+_NO_VOCABULARY: Final = """
+import sys
+sys.modules["splintr"] = None
+"""
 _CHECK: Final = f"\nassert len(text.split()) == {CHUNKS}, text\n"
 READY: Final = {
     "lines": _LINES + _CHECK,
     "floor": _FLOOR + _CHECK,
     "quiesce": _QUIESCE + _CHECK,
+    "no_vocabulary": _NO_VOCABULARY + _QUIESCE + _CHECK,
     "pydantic_ai": _PYDANTIC_AI + _CHECK,
     "openai_agents": _OPENAI_AGENTS + _CHECK,
 }
