@@ -25,11 +25,6 @@ from .environments import PACKAGES, environment, export
 from .process import Subject
 from .wires import running_ways
 
-OTHERS = (
-    Subject("Pydantic AI", "pydantic_ai", "pydantic_ai"),
-    Subject("OpenAI Agents", "openai_agents", "openai_agents"),
-)
-
 
 @contextlib.contextmanager
 def subjects(before: str | None) -> Iterator[list[Subject]]:
@@ -38,7 +33,11 @@ def subjects(before: str | None) -> Iterator[list[Subject]]:
     with tempfile.TemporaryDirectory(prefix="rows-") as folder:
         if before:
             found.append(Subject(plan.BEFORE, "quiesce", "before", str(export(before, Path(folder)))))
-        yield [*found, Subject(plan.NOW, "quiesce", "quiesce"), *OTHERS]
+        yield [
+            *found,
+            Subject(plan.NOW, "quiesce", "quiesce"),
+            *(Subject(name, module, module) for name, module in plan.OTHERS.items()),
+        ]
 
 
 def _options() -> argparse.Namespace:
@@ -63,7 +62,7 @@ def main() -> int:
         found = profiles.profiles(clients, ways, 5 if options.quick else 100, progress)
         assert ways.relayed.value  # nobody went past the proxy
     progress("done")
-    text = page.report(measured, [each.name for each in clients], found, load)
+    text = page.report(measured, [each.name for each in clients if each.name not in plan.OTHERS], found, load)
     print(text)
     if not options.quick:
         page.write(text)

@@ -15,13 +15,12 @@ from ..field.environments import REQUIREMENTS, ROOT, WHERE, CouldNotInstall
 _HTTP2: Final = ("httpx2[http2]>=2", "msgspec>=0.20")
 _LOCKED: Final = ("-c", str(ROOT / "constraints.txt"))
 PACKAGES: Final[dict[str, tuple[str, ...]]] = {
-    "bare": (*_LOCKED, "httpx[http2]", *_HTTP2),
+    "bare": (*_LOCKED, "httpx[http2]==0.28.1", *_HTTP2),
     "quiesce": (*_LOCKED, "-e", f"{ROOT}[openai]", *_HTTP2),
     # What Quiesce needed when it sent its requests with the vendors' SDKs. Its own sources are in PYTHONPATH.
     "before": (*_LOCKED, "anyio", "pydantic", "openai", "splintr-rs", "genai-prices", *_HTTP2),
-    "server": (*_LOCKED, "hypercorn", "trustme", *_HTTP2),
-    "pydantic_ai": (*REQUIREMENTS["pydantic_ai"], *_HTTP2),
-    "openai_agents": (*REQUIREMENTS["openai_agents"], *_HTTP2),
+    "server": (*_LOCKED, "hypercorn==0.18.0", "trustme", *_HTTP2),
+    **{name: (*REQUIREMENTS[name], *_HTTP2) for name in ("pydantic_ai", "openai_agents", "strands", "agno")},
 }
 
 

@@ -91,4 +91,3 @@ def _at_once(subject: Subject, ways: Ways, runs: int) -> dict[str, Any]:
     if found["words"] != TOGETHER_CHUNKS:
         raise ClientFailed(f"{found['words']} words of {TOGETHER_CHUNKS}")
     return found
-

@@ -17,6 +17,10 @@ from .warm import READING
 PAGE: Final = ROOT / "docs/performance.md"
 BEGIN: Final = "<!-- rows -->\n"
 END: Final = "<!-- end of rows -->\n"
+_ABOUT: Final = (
+    "CPU time of the client's process, and memory: the least of the rounds, the median in brackets. A ratio is the "
+    "median of the ratios in each round."
+)
 _UNITS: Final = {
     "time": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
     "memory": ((2.0**20, "MB"), (2.0**10, "KB")),
@@ -46,22 +50,31 @@ def _ratio(figures: Figures, to: str, figure: str) -> str:
 def _lines(measured: Measured, names: Sequence[str], figure: str) -> list[str]:
     """The row for one figure, and the rows of what was measured beside it."""
     row, figures = measured.row, measured.figures
-    values = {name: figures.of(name, figure) for name in (*names, *_BESIDE)}
+    values = {name: figures.of(name, figure) for name in (*names, *row.others, *_BESIDE)}
     unit, word = _unit(figure, min(min(each) for each in values.values() if each))
     title = row.titles.get(figure, row.title)
     cells = ["not possible" if name in figures.failed else _cell(values[name], unit) for name in names]
+    cells += _best([(values[name], name) for name in row.others], unit)
     found = [[f"{title}, {word}", *cells, _ratio(figures, LINES, figure), _ratio(figures, FLOOR, figure)]]
     found[0].append(row.wanted.get(figure, ""))
     for name, (beside, column) in _BESIDE.items():
         if values[name]:
             own = [_cell(values[name], unit) if each == column else "" for each in names]
-            found.append([f"... {beside}", *own, "", f"{_ratio(figures, name, figure)} of it" if name == READING else "", ""])
+            ratio = f"{_ratio(figures, name, figure)} of it" if name == READING else ""
+            found.append([f"... {beside}", *own, "", "", "", ratio, ""])
     return [f"| {' | '.join(cells)} |" for cells in found]
+
+
+def _best(others: Sequence[tuple[Sequence[float], str]], unit: float) -> list[str]:
+    """The two other frameworks of the row, the better one first."""
+    able = sorted((min(values), name, values) for values, name in others if values)
+    found = [f"{_cell(values, unit)} {name}" for _, name, values in able]
+    return [*found, "", ""][:2]
 
 
 def table(measured: Sequence[Measured], names: Sequence[str], figures: Sequence[str]) -> str:
     """The rows that have these figures."""
-    heads = ["", *names, "Quiesce to lines", "to msgspec", "wanted"]
+    heads = ["", *names, "best other", "next", "Quiesce to lines", "to msgspec", "wanted"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for each in measured:
         for figure in figures:
@@ -88,8 +101,7 @@ def report(measured: Sequence[Measured], names: Sequence[str], profiles: str, lo
     missing = failures(measured)
     parts = [
         machine(load),
-        "CPU time of the client's process, and memory: the least of the rounds, the median in brackets. A ratio is the "
-        "median of the ratios in each round.",
+        _ABOUT,
         table(measured, names, ("cpu", "memory")),
         "Wall time, with the server's and the proxy's part:",
         table(measured, names, ("wall",)),

@@ -15,7 +15,6 @@ from .clients._base import Wire
 from .environments import environment
 from .wires import Way, without_proxies
 
-
 TIME_LIMIT: Final = 120.0  # seconds for one task
 
 

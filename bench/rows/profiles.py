@@ -11,6 +11,10 @@ from .process import ClientFailed, Process, Subject
 from .warm import Task
 from .wires import Ways
 
+_ABOUT: Final = (
+    "Where the time goes, by package, per turn, chunk or stop: from a profile (`cProfile`), scaled to the CPU time "
+    "without it. What a package calls in C counts as its own; calls: of the bare client / of Quiesce."
+)
 Profile = dict[str, tuple[float, float]]  # by package: microseconds and calls of one unit
 WHY: Final[Mapping[str, str]] = {
     "asyncio": "the event loop: a callback and a step of a task for each read; a stop also ends the tasks of the run",
@@ -31,7 +35,7 @@ WHY: Final[Mapping[str, str]] = {
     "quiesce: the run": "the phases of the loop, and what a stop settles: the receipt, hooks, limits",
 }
 _TASKS: Final[Mapping[str, Callable[[int], Task]]] = {
-    "a turn with a tool": lambda number: warm.turns(number),
+    "a turn with a tool": warm.turns,
     "a chunk, one per read": lambda number: warm.chunks(number * 20, 1),
     "a stop of a stalled stream": lambda _: warm.stop("stall"),
     "a stop in an async tool": lambda _: warm.stop("sleep"),
@@ -67,10 +71,7 @@ def _table(title: str, floor: Profile, now: Profile) -> str:
 
 def profiles(subjects: Sequence[Subject], ways: Ways, size: int, progress: Callable[[str], None]) -> str:
     """A table for each of the tasks: the floor beside Quiesce."""
-    found = [
-        "Where the time goes, by package, per turn, chunk or stop: from a profile (`cProfile`), scaled to the CPU time "
-        "without it. What a package calls in C counts as its own; calls: of the bare client / of Quiesce."
-    ]
+    found = [_ABOUT]
     both = [each for each in subjects if each.name in (FLOOR, NOW)]
     with warm.processes(both, ways, "plain") as (floor, now):
         for title, task in _TASKS.items():

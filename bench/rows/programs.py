@@ -12,6 +12,8 @@ IMPORTS: Final = {
     "quiesce": "from quiesce import *",
     "pydantic_ai": "from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIChatModel",
     "openai_agents": "from agents import Agent, Runner, function_tool",
+    "strands": "from strands import Agent, tool; from strands.models.openai import OpenAIModel",
+    "agno": "from agno.agent import Agent; from agno.models.openai import OpenAIChat",
 }
 IMPORT: Final = """
 import json, os, time
@@ -95,6 +97,31 @@ async def main():
 
 text = asyncio.run(main())
 """
+_STRANDS: Final = """
+import asyncio
+from strands import Agent
+from strands.models.openai import OpenAIModel
+
+async def main():
+    agent = Agent(model=OpenAIModel(model_id="gpt-4o-mini"), callback_handler=None)
+    return str(await agent.invoke_async("Go."))
+
+text = asyncio.run(main())
+"""
+_AGNO: Final = """
+import asyncio
+from agno.agent import Agent, RunContentEvent
+from agno.models.openai import OpenAIChat
+
+async def main():
+    text, agent = "", Agent(model=OpenAIChat(id="gpt-4o-mini"), telemetry=False)
+    async for event in agent.arun("Go.", stream=True, stream_events=True):
+        if isinstance(event, RunContentEvent):
+            text += str(event.content or "")
+    return text
+
+text = asyncio.run(main())
+"""
 # As where `quiesce[openai]` is not installed: a stopped answer is estimated then, not counted.
 _NO_VOCABULARY: Final = """
 import sys
@@ -108,4 +135,6 @@ READY: Final = {
     "no_vocabulary": _NO_VOCABULARY + _QUIESCE + _CHECK,
     "pydantic_ai": _PYDANTIC_AI + _CHECK,
     "openai_agents": _OPENAI_AGENTS + _CHECK,
+    "strands": _STRANDS + _CHECK,
+    "agno": _AGNO + _CHECK,
 }

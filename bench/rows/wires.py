@@ -57,7 +57,11 @@ class Ways:
 @contextlib.contextmanager
 def running_ways() -> Iterator[Ways]:
     """Start the server and the proxy, and end all that was started."""
-    with running_server() as url, running_proxy() as (proxy, relayed), contextlib.closing(Ways(url, proxy, relayed)) as w:
+    with (
+        running_server() as url,
+        running_proxy() as (proxy, relayed),
+        contextlib.closing(Ways(url, proxy, relayed)) as w,
+    ):
         yield w
 
 

@@ -35,6 +35,7 @@ class Client(abc.ABC):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
+    @abc.abstractmethod
     async def open(self) -> None:
         """Make what needs an event loop."""
 

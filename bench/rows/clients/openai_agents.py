@@ -41,11 +41,11 @@ class OpenAIAgents(Client):
         agent = self._agents.get((kind, turns > 1))
         if agent is None:
             agent = self._agents[kind, turns > 1] = self._agent(kind, *([nothing] if turns > 1 else ()))
-        text: list[str] = []
+        text = ""
         async for event in Runner.run_streamed(agent, "Go.", max_turns=turns).stream_events():
             if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
-                text.append(event.data.delta)
-        return "".join(text)
+                text += event.data.delta
+        return text
 
     async def begin(self, kind: str) -> Stop:
         begun = asyncio.Event()

@@ -85,8 +85,9 @@ def _reader(show: Any) -> Any:
     async def read(_context: Any, events: Any) -> None:
         async for event in events:
             match event:
-                case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(
-                    delta=TextPartDelta(content_delta=text)
+                case (
+                    PartStartEvent(part=TextPart(content=text))
+                    | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
                 ):
                     if text:
                         show(text)

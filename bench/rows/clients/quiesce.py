@@ -51,11 +51,11 @@ class Quiesce(Client):
         if agent is None:
             agent = Agent(self._model(kind), tools=[nothing] if turns > 1 else [], limits=Limits(turns=turns))
             self._agents[kind, turns] = agent
-        text: list[str] = []
+        text = ""
         async for event in agent.stream_async("Go.", conversation=Conversation()):
             if type(event).__name__ == "TextDelta":
-                text.append(event.text)
-        return "".join(text)
+                text += event.text
+        return text
 
     async def begin(self, kind: str) -> Stop:
         tools: list[Any] = [sleeping]
