@@ -30,6 +30,19 @@ def http_chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+def unchunked(answer: bytes) -> list[bytes]:
+    """The chunks of the body of an answer, without the head and HTTP's framing."""
+    _, _, rest = answer.partition(b"\r\n\r\n")
+    found: list[bytes] = []
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        if length:
+            found.append(rest[:length])
+        rest = rest[length + 2 :]
+    return found
+
+
 def event(delta: dict[str, Any], **more: Any) -> bytes:
     """One chunk of an answer."""
     body = {

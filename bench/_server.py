@@ -17,9 +17,10 @@ import asyncio
 import contextlib
 import functools
 import json
-import multiprocessing
+import subprocess
+import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 from ._openai import HEAD, ending, event, read_request, response
@@ -101,7 +102,7 @@ class _Together:
         self._waiting.clear()
 
 
-async def _serve(port: Connection) -> None:
+async def _serve() -> None:
     together = _Together()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,22 +123,22 @@ async def _serve(port: Connection) -> None:
             writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=2**26, backlog=4096)
-    port.send(server.sockets[0].getsockname()[1])
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
-
-
-def _process(port: Connection) -> None:
-    asyncio.run(_serve(port))
 
 
 @contextlib.contextmanager
 def running_server() -> Iterator[str]:
     """Start the server; gives its address, and ends it."""
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_process, args=(there,), daemon=True)
-    server.start()
-    try:
-        yield f"http://127.0.0.1:{here.recv()}"
-    finally:
-        server.terminate()
-        server.join()
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "bench._server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from .process import ClientFailed
 
 _S = TypeVar("_S", bound=Any)
-FIGURES: Final = ("cpu", "wall", "memory")
+ROW_SECONDS: Final = 45.0  # a row that has taken so long has no further rounds
 
 
 class Figures:
@@ -20,6 +21,12 @@ class Figures:
     def __init__(self) -> None:
         self._taken: Final[dict[str, list[Mapping[str, float]]]] = {}
         self.failed: Final[dict[str, str]] = {}
+        self._began: Final = time.monotonic()
+
+    @property
+    def took_long(self) -> bool:
+        """Whether the rounds so far are enough."""
+        return bool(self._taken) and time.monotonic() - self._began > ROW_SECONDS
 
     def add(self, name: str, took: Mapping[str, float]) -> None:
         self._taken.setdefault(name, []).append(took)

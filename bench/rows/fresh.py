@@ -78,6 +78,8 @@ def at_once(subjects: Sequence[Subject], ways: Ways, rounds: int, runs: int) -> 
     """Runs at once, with the memory of each."""
     figures = Figures()
     for _ in range(rounds):
+        if figures.took_long:
+            break
         for subject in figures.able(subjects):
             with failures_are_noted(figures, subject.name):
                 figures.add(subject.name, _at_once(subject, ways, runs))

@@ -37,6 +37,7 @@ class Row:
     way: str = "plain"
     wanted: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # by figure
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # by figure, where they differ
+    warm_up: Task | None = None  # where a round of the row itself takes long
     reading: bool = False  # beside reading the bytes alone
 
     def has(self, name: str) -> bool:
@@ -65,6 +66,7 @@ class Scale:
                 self.rounds if each == short else self.long_rounds,
                 (AGNO, STRANDS) if each == short else (AGNO, PYDANTIC_AI),
                 wanted={"cpu": "1.5 of lines"},
+                warm_up=warm.turns(short),
             )
             for each in self.turns
         ]
@@ -155,7 +157,7 @@ def measure(scale: Scale, subjects: Sequence[Subject], ways: Ways, progress: Cal
             for row in here:
                 progress(row.title)
                 able = [each for each in clients if row.has(each.name)]
-                found.append(Measured(row, warm.measure(able, row.task, row.rounds)))
+                found.append(Measured(row, warm.measure(able, row.task, row.rounds, row.warm_up)))
     return found + measure_fresh(scale, subjects, ways, progress)
 
 

@@ -15,25 +15,13 @@ import trustme
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
+from .._openai import unchunked
 from .._server import answer_to
-
-
-def pieces(answer: bytes) -> list[bytes]:
-    """The chunks of a body that is written in HTTP/1.1's chunked encoding, head and all."""
-    _, _, rest = answer.partition(b"\r\n\r\n")
-    found: list[bytes] = []
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        length = int(size, 16)
-        if length:
-            found.append(rest[:length])
-        rest = rest[length + 2 :]
-    return found
 
 
 @functools.lru_cache
 def _long(kind: str) -> list[bytes]:
-    return pieces(answer_to(kind, b""))
+    return unchunked(answer_to(kind, b""))
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
@@ -46,7 +34,7 @@ async def _application(scope: Any, receive: Any, send: Any) -> None:
         if not message.get("more_body"):
             break
     kind = scope["path"].split("/")[1]
-    found = _long(kind) if kind.startswith("chunks-") else pieces(answer_to(kind, body))
+    found = _long(kind) if kind.startswith("chunks-") else unchunked(answer_to(kind, body))
     headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     for piece in found:

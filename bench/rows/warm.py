@@ -54,13 +54,16 @@ def once(process: Process, task: Task) -> dict[str, Any]:
     return {name: found[name] / task.units for name in ("cpu", "wall")}
 
 
-def measure(clients: Sequence[Process], task: Task, rounds: int) -> Figures:
-    """Rounds that alternate between the clients. The first one warms up, and does not count."""
+def measure(clients: Sequence[Process], task: Task, rounds: int, warm_up: Task | None = None) -> Figures:
+    """Rounds that alternate between the clients. One before them, or `warm_up`, does not count."""
     figures = Figures()
     for number in range(rounds + 1):
+        if figures.took_long:
+            break
         for process in figures.able(clients):
             with failures_are_noted(figures, process.name):
-                took = once(process, task)
                 if number:
-                    figures.add(process.name, took)
+                    figures.add(process.name, once(process, task))
+                else:
+                    once(process, warm_up or task)
     return figures

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx
 from openai import AsyncOpenAI
 from strands import Agent, tool
