@@ -11,7 +11,7 @@ TEST_WORKERS ?= 3
 # Programs that the tests start would compile all that they import, each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
+.PHONY: help demo test test-newest lint proof bench rows ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible, and the pictures of docs/performance.md"
+	@echo "make rows      each row of docs/performance.md beside bare clients and other frameworks (installs them)"
 	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
 	@echo "make field     the same stops in other frameworks (installs them; about forty minutes), into docs/field.md"
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
@@ -106,6 +107,11 @@ proof: $(VENV)/.parts
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+# BEFORE is the revision that the column "before" is measured with.
+BEFORE ?= cf83db6
+rows: $(VENV)/.dev
+	$(BIN)/python -m bench.rows --before $(BEFORE)
 
 ratios: $(VENV)/.dev
 	$(BIN)/python -m bench.ratios

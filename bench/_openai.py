@@ -17,12 +17,30 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntr
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """The head and the body of one HTTP request."""
     head = await reader.readuntil(b"\r\n\r\n")
+    return head, await body_of(head, reader)
+
+
+async def body_of(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    """The body that follows a head."""
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    return head, await reader.readexactly(int(lengths[0].partition(b":")[2]))
+    return await reader.readexactly(int(lengths[0].partition(b":")[2]))
 
 
 def http_chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def unchunked(answer: bytes) -> list[bytes]:
+    """The chunks of the body of an answer, without the head and HTTP's framing."""
+    _, _, rest = answer.partition(b"\r\n\r\n")
+    found: list[bytes] = []
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        if length:
+            found.append(rest[:length])
+        rest = rest[length + 2 :]
+    return found
 
 
 def event(delta: dict[str, Any], **more: Any) -> bytes:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from . import provider_chunks, runs_at_once, tool_turns
+from ._server import running_server
 from ._svg import plot
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -25,29 +26,21 @@ Series = dict[str, list[float]]
 def over_turns(rounds: int) -> Series:
     """Milliseconds per turn with a tool."""
     series: Series = {}
-    server, url = tool_turns.run_server()
-    try:
+    with running_server() as url:
         for turns in TURNS:
             for name, spent in asyncio.run(tool_turns.measure(url, turns, rounds)).items():
                 series.setdefault(name, []).append(min(cpu for cpu, _ in spent) / turns * 1e3)
-    finally:
-        server.terminate()
-        server.join()
     return series
 
 
 def over_chunks(rounds: int) -> Series:
     """Milliseconds for an answer of so many chunks."""
     series: Series = {"httpx2 bytes, msgspec": [], "quiesce": []}
-    for chunks in CHUNKS:
-        server, url = provider_chunks.run_server(chunks)
-        try:
+    with running_server() as url:
+        for chunks in CHUNKS:
             bare, agent, _ = asyncio.run(provider_chunks.measure(url, chunks, rounds))
-        finally:
-            server.terminate()
-            server.join()
-        series["httpx2 bytes, msgspec"].append(min(bare) * 1e3)
-        series["quiesce"].append(min(agent) * 1e3)
+            series["httpx2 bytes, msgspec"].append(min(bare) * 1e3)
+            series["quiesce"].append(min(agent) * 1e3)
     return series
 
 

@@ -10,48 +10,24 @@ both alike, and CPU time is compared as well as wall time.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import statistics
 import sys
 import time
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 
 import httpx2
 
 from quiesce import Agent
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._openai import bare, response
+from ._openai import bare
+from ._server import running_server
 
 LIMIT = 1.3
 
 
-def serve(chunks: int, port: Connection) -> None:
-    """The server's process."""
-    data = response(chunks)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                await reader.readexactly(int(lengths[0].partition(b":")[2]))
-                writer.write(data)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
-
-
-async def measure(url: str, chunks: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
+async def measure(server: str, chunks: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
     """Seconds of CPU for each round: bare, agent; and the ratio of wall times."""
+    url = f"{server}/chunks-{chunks}/v1"
     model = OpenAIChat("gpt-4o-mini", base_url=url, api_key="none")
     body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Go."}], "stream": True}
     bare_times: list[float] = []
@@ -75,22 +51,10 @@ async def measure(url: str, chunks: int, rounds: int) -> tuple[list[float], list
     return bare_times, agent_times, walls
 
 
-def run_server(chunks: int) -> tuple[SpawnProcess, str]:
-    """Start the server; returns its process and its address."""
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(chunks, there), daemon=True)
-    server.start()
-    return server, f"http://127.0.0.1:{here.recv()}/v1"
-
-
 def main(chunks: int = 20_000, rounds: int = 9) -> float:
     """Print the figures; returns the ratio."""
-    server, url = run_server(chunks)
-    try:
-        bare_times, agent_times, walls = asyncio.run(measure(url, chunks, rounds))
-    finally:
-        server.terminate()
-        server.join()
+    with running_server() as server:
+        bare_times, agent_times, walls = asyncio.run(measure(server, chunks, rounds))
     ratios = [mine / bare_time for mine, bare_time in zip(agent_times, bare_times, strict=True)]
     ratio = statistics.median(ratios)
     print(f"{chunks:,} chunks of an OpenAI stream, {rounds} rounds")

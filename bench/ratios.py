@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from . import http_stop, provider_chunks, tool_turns
+from ._server import running_server
 
 KNOWN = Path(__file__).with_name("ratios.json")
 WORSE = 4 / 3
@@ -28,21 +29,12 @@ TURNS = {20: 9, 200: 3}
 
 def measured() -> dict[str, float]:
     """The ratios on this machine, now."""
-    server, url = provider_chunks.run_server(CHUNKS)
-    try:
-        bare, agent, _ = asyncio.run(provider_chunks.measure(url, CHUNKS, CHUNK_ROUNDS))
-    finally:
-        server.terminate()
-        server.join()
-    ratios = {"a chunk": statistics.median(mine / floor for mine, floor in zip(agent, bare, strict=True))}
-    server, url = tool_turns.run_server()
-    try:
+    with running_server() as server:
+        bare, agent, _ = asyncio.run(provider_chunks.measure(server, CHUNKS, CHUNK_ROUNDS))
+        ratios = {"a chunk": statistics.median(mine / floor for mine, floor in zip(agent, bare, strict=True))}
         for turns, rounds in TURNS.items():
-            taken = asyncio.run(tool_turns.measure(url, turns, rounds))
+            taken = asyncio.run(tool_turns.measure(server, turns, rounds))
             ratios[f"a tool turn, in a run of {turns}"] = tool_turns.ratio_to_lines(taken)
-    finally:
-        server.terminate()
-        server.join()
     times = asyncio.run(http_stop.run(HTTP_STOPS))
     ratios[HTTP_STOP] = _fastest_tenth(times["stop"]) / _fastest_tenth(times["bare"])
     return {name: round(ratio, 2) for name, ratio in ratios.items()}

@@ -80,11 +80,12 @@ class Provider:
             writer.close()
 
 
-async def _run(program: str, provider: Provider, variables: dict[str, str]) -> Ready:
+async def run_program(python: str, program: str, provider: Provider, variables: dict[str, str]) -> Ready:
+    """Run a program that sends one request."""
     before = os.times()
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program + _MEMORY, stdout=asyncio.subprocess.PIPE, env=variables
+        python, "-c", program + _MEMORY, stdout=asyncio.subprocess.PIPE, env=variables
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0
@@ -108,7 +109,7 @@ async def measure(rounds: int) -> dict[str, list[Ready]]:
         variables |= {"PYTHONPYCACHEPREFIX": compiled, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
         for number in range(rounds + 1):
             for name, program in programs.items():
-                ready = await _run(program, provider, variables)
+                ready = await run_program(sys.executable, program, provider, variables)
                 if number:  # the first round has compiled the modules
                     taken[name].append(ready)
     server.close()

@@ -12,22 +12,22 @@ import asyncio
 import importlib
 import importlib.util
 import json
-import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
 
-from ._openai import HEAD, bare, ending, event, read_request
+from ._openai import bare
+from ._server import TOGETHER_CHUNKS as CHUNKS
+from ._server import running_server
 
-RUNS, CHUNKS = 500, 50
+RUNS = 500
 LIMIT, MEMORY_LIMIT = 1.2, 40.0
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Go."}], "stream": True}
 
@@ -38,42 +38,6 @@ class Taken(NamedTuple):
     cpu: float
     wall: float
     memory: float
-
-
-# --- The server -----------------------------------------------------------------------------------------------------
-
-
-def serve(port: Connection) -> None:
-    """The server's process. The path says how many requests come at once."""
-    half = event({"content": "word "}) * (CHUNKS // 2)
-    rest = half + ending("stop", CHUNKS)
-    waiting: list[asyncio.Future[None]] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head, _ = await read_request(reader)
-                writer.write(HEAD + half)
-                mine = asyncio.get_running_loop().create_future()
-                waiting.append(mine)
-                if len(waiting) == int(head.split(b"/")[1]):
-                    asyncio.get_running_loop().call_later(0.5, release)
-                await mine
-                writer.write(rest)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    def release() -> None:
-        for each in waiting:
-            each.set_result(None)
-        waiting.clear()
-
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=4096)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
 
 
 # --- The clients ----------------------------------------------------------------------------------------------------
@@ -125,10 +89,10 @@ def _resident() -> int:
 
 async def _client(name: str, url: str, runs: int) -> None:
     """One round in this process; prints what it took."""
-    await CLIENTS[name](f"{url}/1/v1", 1)  # what is imported and connected first does not count
+    await CLIENTS[name](f"{url}/together-1/v1", 1)  # what is imported and connected first does not count
     peak, before = 0, _resident()
     cpu, wall = time.process_time(), time.perf_counter()
-    under_way = asyncio.ensure_future(CLIENTS[name](f"{url}/{runs}/v1", runs))
+    under_way = asyncio.ensure_future(CLIENTS[name](f"{url}/together-{runs}/v1", runs))
     while not under_way.done():
         await asyncio.wait((under_way,), timeout=0.1)
         peak = max(peak, _resident())
@@ -145,19 +109,12 @@ def _round(name: str, url: str, runs: int) -> Taken:
 
 def measure(runs: int, rounds: int) -> dict[str, list[Taken]]:
     """What each client took in each round."""
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    try:
-        url = f"http://127.0.0.1:{here.recv()}"
+    with running_server() as url:
         names = [name for name in CLIENTS if importlib.util.find_spec(name.split()[0])]
         taken: dict[str, list[Taken]] = {name: [] for name in names}
         for _ in range(rounds):
             for name in names:
                 taken[name].append(_round(name, url, runs))
-    finally:
-        server.terminate()
-        server.join()
     return taken
 
 

@@ -9,13 +9,10 @@ alternate. CPU time is compared as well as wall time.
 from __future__ import annotations
 
 import asyncio
-import json
-import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import httpx2
@@ -23,7 +20,7 @@ import httpx2
 from quiesce import Agent, tool
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._openai import HEAD, ending, event, read_request
+from ._server import running_server
 
 LIMIT = 1.3
 Stop = Callable[[], Awaitable[Any]]
@@ -34,45 +31,6 @@ class Spent(NamedTuple):
 
     cpu: float
     wall: float
-
-
-# --- The server -----------------------------------------------------------------------------------------------------
-
-
-def serve(port: Connection) -> None:
-    """The server's process. The path says what it answers."""
-    word = event({"content": "word "})
-
-    def call(name: str, arguments: dict[str, str]) -> bytes:
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        return HEAD + event({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]})
-
-    answers = {
-        b"flood": HEAD + word,
-        b"stall": HEAD + word,
-        b"sleep": call("sleeping", {}) + ending("tool_calls", 5),
-        b"child": call("helper", {"prompt": "Go."}) + ending("tool_calls", 5),
-    }
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head, _ = await read_request(reader)
-                kind = head.split(b"/")[1]
-                writer.write(answers[kind])
-                while kind == b"flood":
-                    await asyncio.sleep(0.002)
-                    writer.write(word)
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
 
 
 # --- What is stopped ------------------------------------------------------------------------------------------------
@@ -156,14 +114,8 @@ STATES = {"mid-stream": "flood", "stalled": "stall", "an async tool": "sleep", "
 
 def main(trials: int = 100) -> None:
     """Print the figures."""
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    try:
-        taken = asyncio.run(measure(f"http://127.0.0.1:{here.recv()}", trials))
-    finally:
-        server.terminate()
-        server.join()
+    with running_server() as url:
+        taken = asyncio.run(measure(url, trials))
     print(f"stop to return, {trials} trials each; least and median, in ms (wanted: {LIMIT} of bare)")
     for name, both in taken.items():
         for client, spent in both.items():

@@ -12,13 +12,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import httpx2
@@ -27,7 +24,7 @@ import msgspec
 from quiesce import Agent, Limits, tool
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._openai import HEAD, ending, event, read_request
+from ._server import running_server
 
 LIMIT = 1.5
 ROUNDS = {20: 15, 200: 5}
@@ -46,38 +43,6 @@ Turns = Callable[[int], Awaitable[str]]
 async def nothing(number: int) -> str:
     """Do nothing."""
     return f"Nothing was done, {number} times."
-
-
-# --- The server -----------------------------------------------------------------------------------------------------
-
-
-def _call(number: int) -> bytes:
-    call = {"index": 0, "id": f"call_{number}", "type": "function"}
-    begun = event({"tool_calls": [call | {"function": {"name": "nothing", "arguments": ""}}]})
-    arguments = event({"tool_calls": [{"index": 0, "function": {"arguments": f'{{"number":{number}}}'}}]})
-    return HEAD + begun + arguments + ending("tool_calls", 12)
-
-
-def serve(port: Connection) -> None:
-    """The server's process: it asks for the tool until as many results were sent as the path says."""
-    last = HEAD + event({"content": "Done."}) + ending("stop", 2)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head, body = await read_request(reader)
-                results = body.count(b'"tool_call_id"')
-                writer.write(_call(results + 1) if results < int(head.split(b"/")[1]) - 1 else last)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=2**26)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
 
 
 # --- The bare clients -----------------------------------------------------------------------------------------------
@@ -102,7 +67,7 @@ def with_lines(client: Any, url: str) -> Turns:
         body = _begin()
         while True:
             text, call_id, arguments = "", "", ""
-            async with client.stream("POST", f"{url}/{turns}/v1/chat/completions", json=body) as answer:
+            async with client.stream("POST", f"{url}/turns-{turns}/v1/chat/completions", json=body) as answer:
                 async for line in answer.aiter_lines():
                     if not line.startswith("data: ") or line == "data: [DONE]":
                         continue
@@ -151,7 +116,7 @@ def with_bytes(client: httpx2.AsyncClient, url: str) -> Turns:
             text, call_id, arguments, rest = "", "", "", b""
             sent = msgspec.json.encode(body)
             async with client.stream(
-                "POST", f"{url}/{turns}/v1/chat/completions", content=sent, headers=headers
+                "POST", f"{url}/turns-{turns}/v1/chat/completions", content=sent, headers=headers
             ) as answer:
                 async for data in answer.aiter_raw():
                     *events, rest = (rest + data).split(b"\n\n")
@@ -176,7 +141,7 @@ def with_quiesce(url: str) -> Turns:
 
     async def run(turns: int) -> str:
         if turns not in models:
-            models[turns] = OpenAIChat("gpt-4o-mini", base_url=f"{url}/{turns}/v1", api_key="none")
+            models[turns] = OpenAIChat("gpt-4o-mini", base_url=f"{url}/turns-{turns}/v1", api_key="none")
         agent = Agent(models[turns], tools=[nothing], limits=Limits(turns=turns))
         return (await agent.invoke_async("Go.")).text
 
@@ -216,19 +181,10 @@ def ratio_to_lines(taken: dict[str, list[tuple[float, float]]], name: str = "qui
     return statistics.median(mine[column] / theirs[column] for mine, theirs in zip(taken[name], first, strict=True))
 
 
-def run_server() -> tuple[SpawnProcess, str]:
-    """Start the server; returns its process and its address."""
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    return server, f"http://127.0.0.1:{here.recv()}"
-
-
 def main(*turns: int) -> float:
     """Print the figures; returns the largest ratio."""
-    server, url = run_server()
     worst = 0.0
-    try:
+    with running_server() as url:
         for each in turns or tuple(ROUNDS):
             taken = asyncio.run(measure(url, each, ROUNDS.get(each, 3)))
             print(f"a run of {each:,} turns, {len(taken['quiesce'])} rounds; per turn")
@@ -239,9 +195,6 @@ def main(*turns: int) -> float:
                 )
                 print(f"  {name:22} {cpu:6.2f} ms CPU {wall:6.2f} ms wall   {ratios}")
             worst = max(worst, ratio_to_lines(taken))
-    finally:
-        server.terminate()
-        server.join()
     print(f"  limit {LIMIT:.2f} {'met' if worst <= LIMIT else 'NOT MET'}")
     return worst
 
