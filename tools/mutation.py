@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Mutation testing of stopping: changes one place of the source at a time, and says which changes no test notices.
 
-    python tools/mutation.py --sample 300 --seed 1 --jobs 2
+    python tools/mutation.py --sample 300 --seed 1 --jobs 2 --resume build/mutation.jsonl
 
 Each job has a copy of the source and the tests in a temporary directory; the working tree is never changed. A mutant is
 killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail without any
-mutation.
+mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it already are not tried
+again: an interrupted run continues, and a mutant whose line is deleted from the file is tried again.
 
 It is an own runner because cosmic-ray (MIT) has neither a seeded sample nor tests by file, and mutmut 3 (BSD) replaces
 functions by wrappers and forks within one pytest process: the injector would count and stop at other lines.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import queue
 import random
@@ -99,6 +101,11 @@ class Mutant:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}"
+
+    @property
+    def key(self) -> str:
+        """What identifies it as long as the source does not change."""
+        return f"{self} @{self.start}"
 
     def applied(self, source: bytes) -> bytes:
         """The source with this change."""
@@ -283,15 +290,40 @@ def all_mutants(only: str) -> list[Mutant]:
     return [mutant for file in chosen for mutant in mutants_of(file, (ROOT / file).read_text())]
 
 
-def run(mutants: list[Mutant], jobs: int, factor: float) -> dict[Outcome, list[Mutant]]:
-    """The mutants by what became of them."""
-    found: dict[Outcome, list[Mutant]] = {"killed": [], "timed out": [], "survived": []}
+class Outcomes:
+    """The mutants by what became of them, in a file too when there is one, so that a run can be continued."""
+
+    def __init__(self, sample: list[Mutant], file: Path | None) -> None:
+        self.found: Final[dict[Outcome, list[Mutant]]] = {"killed": [], "timed out": [], "survived": []}
+        self.remaining: Final[list[Mutant]] = []
+        self._file: Final = file
+        known: dict[str, Outcome] = {}
+        if file is not None and file.exists():
+            known = dict(map(json.loads, file.read_text().splitlines()))
+        for mutant in sample:
+            if mutant.key in known:
+                self.found[known[mutant.key]].append(mutant)
+            else:
+                self.remaining.append(mutant)
+
+    def add(self, mutant: Mutant, outcome: Outcome) -> None:
+        """Note and print an outcome."""
+        self.found[outcome].append(mutant)
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(json.dumps([mutant.key, outcome]) + "\n")
+        counts = ", ".join(f"{len(mutants)} {name}" for name, mutants in self.found.items())
+        print(f"{outcome} {mutant} ({counts})", flush=True)
+
+
+def run(outcomes: Outcomes, jobs: int, factor: float) -> None:
+    """Try the mutants that have no outcome yet."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
         copies: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
         for number in range(jobs):
             copies.put(WorkingCopy(Path(directory) / str(number)))
         first = copies.get()
-        allowed = limits(first, {mutant.file for mutant in mutants}, factor)
+        allowed = limits(first, {mutant.file for mutant in outcomes.remaining}, factor)
         copies.put(first)
 
         def attempt(mutant: Mutant) -> Outcome:
@@ -301,11 +333,9 @@ def run(mutants: list[Mutant], jobs: int, factor: float) -> dict[Outcome, list[M
             finally:
                 copies.put(copy)
 
-        waiting = {pool.submit(attempt, mutant): mutant for mutant in mutants}
-        for number, done in enumerate(as_completed(waiting), 1):
-            found[done.result()].append(waiting[done])
-            print(f"{number}/{len(mutants)} {done.result()} {waiting[done]}", flush=True)
-    return found
+        waiting = {pool.submit(attempt, mutant): mutant for mutant in outcomes.remaining}
+        for done in as_completed(waiting):
+            outcomes.add(waiting[done], done.result())
 
 
 def main() -> None:
@@ -318,6 +348,7 @@ def main() -> None:
         "--factor", type=float, default=3, help="the time limit of a mutant, as a factor of the usual time"
     )
     parser.add_argument("--only", default="", help="only files whose path contains this")
+    parser.add_argument("--resume", type=Path, help="a file with the outcomes so far, which is read and appended to")
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
     options = parser.parse_args()
     every = all_mutants(options.only)
@@ -327,7 +358,9 @@ def main() -> None:
         print(*sample, sep="\n")
         return
     began = time.monotonic()
-    found = run(sample, options.jobs, options.factor)
+    outcomes = Outcomes(sample, options.resume)
+    run(outcomes, options.jobs, options.factor)
+    found = outcomes.found
     stopped = len(sample) - len(found["survived"])
     took = time.monotonic() - began
     print(f"\n{stopped} of {len(sample)} mutants killed ({stopped / len(sample):.0%}) in {took:.0f} s,", end=" ")
