@@ -46,29 +46,37 @@ def _stopped(*workloads: str) -> tuple[str, ...]:
 
 _core = "tests/core/test_{}.py".format
 _SEALING: Final = (
-    *map(_core, ("sealing", "stop_in_tools", "stop_in_answer")),
+    *map(_core, ("sealing", "stop_in_tools", "stop_in_answer", "bad_input")),
     *_stopped("one_tool", "bad_calls", "torn_arguments"),
+    "tests/interrupts/test_steering.py",
 )
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "cancellation/*.py": (
         *map(_core, ("token", "scopes", "token_waiting", "token_leaks", "outside", "signals")),
+        *map(_core, ("settling", "own_exceptions", "ctrl_c", "last_resort")),
         *_stopped("one_tool", "nested_tokens"),
     ),
     "run/settle.py": (
-        *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort")),
-        *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
-        *map("tests/undo/test_{}.py".format, ("undo", "trees", "waiting")),
-        "tests/sessions/test_failing_store.py",
+        *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort", "settling", "hooks", "ctrl_c")),
+        *map("tests/undo/test_{}.py".format, ("undo", "trees", "waiting", "stopping")),
+        "tests/task/test_undo.py",
+        *map("tests/sessions/test_{}.py".format, ("failing_store", "answering", "line")),
         *map("tests/delegation/test_{}.py".format, ("stopping", "left_alone")),
         "tests/api/test_limits.py",
+        *map(_core, ("lost_loops", "freed")),
+        "tests/tools/test_paused_processes.py",
+        *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
     ),
     "run/ending.py": (
-        *map(_core, ("contract", "run", "last_resort", "bad_models")),
+        *map(_core, ("contract", "run", "last_resort", "bad_models", "settling", "stop_in_answer")),
+        *map("tests/task/test_{}.py".format, ("budget", "undo")),
+        *map("tests/sessions/test_{}.py".format, ("failing_store", "answering")),
         *_stopped("one_tool", "turn_limit", "structured_output"),
         "tests/delegation/test_handoff.py",
     ),
     "run/steer.py": (
-        *map("tests/interrupts/test_{}.py".format, ("steering", "busy")),
+        *map("tests/interrupts/test_{}.py".format, ("steering", "cut_answers", "busy")),
+        "tests/delegation/test_handoff.py",
         "tests/api/test_limits.py",
         "tests/api/test_limits_everywhere.py::test_stop_at_every_point",
         *_stopped("text"),
@@ -76,7 +84,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "conversation/validity.py": _SEALING,
     "conversation/sealing.py": _SEALING,
     "conversation/answer.py": (
-        *map(_core, ("sealing", "bad_models", "stop_in_answer")),
+        *map(_core, ("answer_builder", "sealing", "bad_models", "stop_in_answer", "hostile_answers")),
+        "tests/interrupts/test_steering.py",
+        "tests/providers/test_endings.py",
         *_stopped("interleaved_calls", "reasoning"),
     ),
 }

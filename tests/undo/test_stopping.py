@@ -87,6 +87,32 @@ def test_a_run_stops_undoing_when_told_to(how: str):
     asyncio.run(main())
 
 
+@pytest.mark.promise("P7")
+def test_a_cancellation_from_outside_while_a_run_undoes_is_passed_on():
+    async def main():
+        world = World()
+        entered = asyncio.Event()
+
+        @world.tools[4].undo
+        async def slow(x: int) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        run = world.agent([Say("and "), Stall()]).start("go")
+        (task,) = (task for task in asyncio.all_tasks() if run.id in task.get_name())
+        async for event in run:
+            if type(event).__name__ == "TextDelta":
+                run.cancel(undo=True)
+                await entered.wait()
+                task.cancel()
+        receipt = await run.stopped()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        assert receipt.undo[0].outcome is Undone.UNKNOWN
+
+    asyncio.run(main())
+
+
 def test_an_undo_that_does_not_end_is_given_up():
     async def main():
         world = World()
