@@ -231,6 +231,7 @@ class WorkingCopy:
 
     def __init__(self, directory: Path) -> None:
         self._root: Final = directory
+        self._child: subprocess.Popen[bytes] | None = None
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
@@ -242,7 +243,7 @@ class WorkingCopy:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self._root / "src"), str(self._root)])}
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
         with (self._root / "output").open("wb") as output:
-            child = subprocess.Popen(  # noqa: S603
+            child = self._child = subprocess.Popen(  # noqa: S603
                 command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
             )
             try:
@@ -251,6 +252,11 @@ class WorkingCopy:
                 return "timed out"
             finally:
                 _kill_group(child)
+
+    def stop(self) -> None:
+        """End the tests that run, if any. From any thread."""
+        if self._child is not None and self._child.poll() is None:
+            _kill_group(self._child)
 
     def output(self) -> str:
         """What the last tests printed."""
@@ -329,23 +335,28 @@ class Outcomes:
 def run(outcomes: Outcomes, jobs: int, factor: float) -> None:
     """Try the mutants that have no outcome yet."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
-        copies: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
-        for number in range(jobs):
-            copies.put(WorkingCopy(Path(directory) / str(number)))
-        first = copies.get()
-        allowed = limits(first, {mutant.file for mutant in outcomes.remaining}, factor)
-        copies.put(first)
+        every = [WorkingCopy(Path(directory) / str(number)) for number in range(jobs)]
+        allowed = limits(every[0], {mutant.file for mutant in outcomes.remaining}, factor)
+        free: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
+        for copy in every:
+            free.put(copy)
 
         def attempt(mutant: Mutant) -> Outcome:
-            copy = copies.get()
+            copy = free.get()
             try:
                 return copy.try_mutant(mutant, allowed[tests_of(mutant.file)])
             finally:
-                copies.put(copy)
+                free.put(copy)
 
         waiting = {pool.submit(attempt, mutant): mutant for mutant in outcomes.remaining}
-        for done in as_completed(waiting):
-            outcomes.add(waiting[done], done.result())
+        try:
+            for done in as_completed(waiting):
+                outcomes.add(waiting[done], done.result())
+        except BaseException:  # Ctrl-C: what runs now has no outcome
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in every:
+                copy.stop()
+            raise
 
 
 def main() -> None:
@@ -367,6 +378,7 @@ def main() -> None:
     if options.list:
         print(*sample, sep="\n")
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     outcomes = Outcomes(sample, options.resume)
     run(outcomes, options.jobs, options.factor)

@@ -92,3 +92,27 @@ def test_long_answers_are_joined_in_groups_while_they_come(delta) -> None:
     builder = built(*[delta("x")] * (2 * GROUP + 1))
     (block,) = builder.blocks()
     assert [len(group) for group in block.parts._groups] == [GROUP, GROUP]
+
+
+@pytest.mark.promise("P1")
+def test_each_delta_that_brings_something_shows_in_the_extent_of_the_answer() -> None:
+    """By which a stream that has stalled is told from one that goes on."""
+    builder = AnswerBuilder()
+    extents = [builder.extent()]
+    for delta in (
+        TextDelta("Well"),
+        ToolCallStart("a", "look"),
+        ToolCallArguments("a", "{}"),
+        ToolCallEnd("a"),
+        UsageDelta(1, 2),
+        AnswerEnd("end_turn"),
+    ):
+        builder.add(delta)
+        extents.append(builder.extent())
+    assert len(set(extents)) == 7
+
+
+@pytest.mark.promise("P7")
+def test_what_is_no_delta_is_refused_in_words() -> None:
+    with pytest.raises(ModelProtocolError, match="yielded a str, which is not a delta"):
+        AnswerBuilder().add("Well")  # pyright: ignore[reportArgumentType]

@@ -98,6 +98,23 @@ def test_a_kill_waits_for_no_hook(kind: type) -> None:
     run_virtual(main())
 
 
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("kind", [OnStop, AfterRun])
+def test_a_stop_that_becomes_a_kill_ends_the_wait_for_a_hook(kind: type) -> None:
+    async def main() -> None:
+        agent, loop = Agent(ScriptedModel([Say("Well"), Stall()])), asyncio.get_running_loop()
+
+        @agent.hook(kind)
+        async def endless(_: object) -> None:
+            loop.call_later(0.25, lambda: agent.cancel(mode="kill", arm=False))
+            await loop.create_future()
+
+        await stopped_at(agent, is_a(TextDelta))
+        assert loop.time() == pytest.approx(0.25)
+
+    run_virtual(main())
+
+
 class SlowToClose:
     """A model whose connection takes ten seconds to close."""
 
