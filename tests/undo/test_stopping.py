@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from quiesce import CancellationToken
-from quiesce.models.scripted import Say, Stall
+from quiesce import Agent, CancellationToken, ToolContext, tool
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
 
 from .world import World, undone
@@ -109,6 +109,31 @@ def test_a_cancellation_from_outside_while_a_run_undoes_is_passed_on():
         await asyncio.wait((task,))
         assert task.cancelled()
         assert receipt.undo[0].outcome is Undone.UNKNOWN
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P5")
+def test_background_processes_have_ended_before_anything_is_undone():
+    async def main():
+        processes, seen = [], []
+
+        @tool
+        async def serve(ctx: ToolContext) -> str:
+            processes.append(await ctx.processes.start(["cat"]))
+            return "serving"
+
+        @serve.undo
+        async def withdraw() -> None:
+            seen.extend(process.status for process in processes)
+
+        run = Agent(ScriptedModel([Call("serve")], [Say("and "), Stall()]), tools=[serve]).start("go")
+        async for event in run:
+            if type(event).__name__ == "TextDelta":
+                run.cancel(undo=True)
+        await run
+        assert len(seen) == 1
+        assert seen != ["running"]
 
     asyncio.run(main())
 
