@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +22,16 @@ def test_every_file_has_mutants_and_every_named_test_exists() -> None:
             assert (ROOT / path).exists(), name
             assert test.partition("[")[0] in (ROOT / path).read_text(), name
     assert len(list(islice(mutation.all_mutants(""), 301))) > 300
+
+
+def test_an_interrupted_run_goes_on_with_the_mutants_that_have_no_outcome(tmp_path: Path) -> None:
+    mutation = load_script("mutation")
+    sample = list(islice(mutation.all_mutants("steer.py"), 4))
+    file = tmp_path / "outcomes.jsonl"
+    first = mutation.Outcomes(sample, file)
+    assert first.remaining == sample
+    first.add(sample[0], "killed")
+    first.add(sample[2], "survived")
+    second = mutation.Outcomes(sample, file)
+    assert second.remaining == [sample[1], sample[3]]
+    assert second.found == {"killed": [sample[0]], "timed out": [], "survived": [sample[2]]}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Mutation testing of stopping: changes one place of the source at a time, and says which changes no test notices.
 
-    python tools/mutation.py --sample 300 --seed 1 --jobs 2
+    python tools/mutation.py --sample 300 --seed 1 --jobs 2 --resume build/mutation.jsonl
 
 Each job has a copy of the source and the tests in a temporary directory; the working tree is never changed. A mutant is
 killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail without any
-mutation.
+mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it already are not tried
+again: an interrupted run continues, and a mutant whose line is deleted from the file is tried again.
 
 It is an own runner because cosmic-ray (MIT) has neither a seeded sample nor tests by file, and mutmut 3 (BSD) replaces
 functions by wrappers and forks within one pytest process: the injector would count and stop at other lines.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import queue
 import random
@@ -44,29 +46,37 @@ def _stopped(*workloads: str) -> tuple[str, ...]:
 
 _core = "tests/core/test_{}.py".format
 _SEALING: Final = (
-    *map(_core, ("sealing", "stop_in_tools", "stop_in_answer")),
+    *map(_core, ("sealing", "stop_in_tools", "stop_in_answer", "bad_input")),
     *_stopped("one_tool", "bad_calls", "torn_arguments"),
+    "tests/interrupts/test_steering.py",
 )
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "cancellation/*.py": (
         *map(_core, ("token", "scopes", "token_waiting", "token_leaks", "outside", "signals")),
+        *map(_core, ("settling", "own_exceptions", "ctrl_c", "last_resort")),
         *_stopped("one_tool", "nested_tokens"),
     ),
     "run/settle.py": (
-        *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort")),
-        *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
-        *map("tests/undo/test_{}.py".format, ("undo", "trees", "waiting")),
-        "tests/sessions/test_failing_store.py",
+        *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort", "settling", "hooks", "ctrl_c")),
+        *map("tests/undo/test_{}.py".format, ("undo", "trees", "waiting", "stopping")),
+        "tests/task/test_undo.py",
+        *map("tests/sessions/test_{}.py".format, ("failing_store", "answering", "line")),
         *map("tests/delegation/test_{}.py".format, ("stopping", "left_alone")),
         "tests/api/test_limits.py",
+        *map(_core, ("lost_loops", "freed")),
+        "tests/tools/test_paused_processes.py",
+        *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
     ),
     "run/ending.py": (
-        *map(_core, ("contract", "run", "last_resort", "bad_models")),
+        *map(_core, ("contract", "run", "last_resort", "bad_models", "settling", "stop_in_answer")),
+        *map("tests/task/test_{}.py".format, ("budget", "undo")),
+        *map("tests/sessions/test_{}.py".format, ("failing_store", "answering")),
         *_stopped("one_tool", "turn_limit", "structured_output"),
         "tests/delegation/test_handoff.py",
     ),
     "run/steer.py": (
-        *map("tests/interrupts/test_{}.py".format, ("steering", "busy")),
+        *map("tests/interrupts/test_{}.py".format, ("steering", "cut_answers", "busy")),
+        "tests/delegation/test_handoff.py",
         "tests/api/test_limits.py",
         "tests/api/test_limits_everywhere.py::test_stop_at_every_point",
         *_stopped("text"),
@@ -74,7 +84,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "conversation/validity.py": _SEALING,
     "conversation/sealing.py": _SEALING,
     "conversation/answer.py": (
-        *map(_core, ("sealing", "bad_models", "stop_in_answer")),
+        *map(_core, ("answer_builder", "sealing", "bad_models", "stop_in_answer", "hostile_answers")),
+        "tests/interrupts/test_steering.py",
+        "tests/providers/test_endings.py",
         *_stopped("interleaved_calls", "reasoning"),
     ),
 }
@@ -99,6 +111,11 @@ class Mutant:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}"
+
+    @property
+    def key(self) -> str:
+        """What identifies it as long as the source does not change."""
+        return f"{self} @{self.start}"
 
     def applied(self, source: bytes) -> bytes:
         """The source with this change."""
@@ -214,6 +231,7 @@ class WorkingCopy:
 
     def __init__(self, directory: Path) -> None:
         self._root: Final = directory
+        self._child: subprocess.Popen[bytes] | None = None
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
@@ -225,7 +243,7 @@ class WorkingCopy:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self._root / "src"), str(self._root)])}
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
         with (self._root / "output").open("wb") as output:
-            child = subprocess.Popen(  # noqa: S603
+            child = self._child = subprocess.Popen(  # noqa: S603
                 command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
             )
             try:
@@ -234,6 +252,11 @@ class WorkingCopy:
                 return "timed out"
             finally:
                 _kill_group(child)
+
+    def stop(self) -> None:
+        """End the tests that run, if any. From any thread."""
+        if self._child is not None and self._child.poll() is None:
+            _kill_group(self._child)
 
     def output(self) -> str:
         """What the last tests printed."""
@@ -284,29 +307,57 @@ def all_mutants(only: str) -> Iterator[Mutant]:
             yield from mutants_of(file.relative_to(ROOT), file.read_text())
 
 
-def run(mutants: list[Mutant], jobs: int, factor: float) -> dict[Outcome, list[Mutant]]:
-    """The mutants by what became of them."""
-    found: dict[Outcome, list[Mutant]] = {"killed": [], "timed out": [], "survived": []}
+class Outcomes:
+    """The mutants by what became of them, in a file too when there is one, so that a run can be continued."""
+
+    def __init__(self, sample: list[Mutant], file: Path | None) -> None:
+        self.found: Final[dict[Outcome, list[Mutant]]] = {"killed": [], "timed out": [], "survived": []}
+        self.remaining: Final[list[Mutant]] = []
+        self._file: Final = file
+        known: dict[str, Outcome] = {}
+        if file is not None and file.exists():
+            known = dict(map(json.loads, file.read_text().splitlines()))
+        for mutant in sample:
+            if mutant.key in known:
+                self.found[known[mutant.key]].append(mutant)
+            else:
+                self.remaining.append(mutant)
+
+    def add(self, mutant: Mutant, outcome: Outcome) -> None:
+        """Note and print an outcome."""
+        self.found[outcome].append(mutant)
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(json.dumps([mutant.key, outcome]) + "\n")
+        counts = ", ".join(f"{len(mutants)} {name}" for name, mutants in self.found.items())
+        print(f"{outcome} {mutant} ({counts})", flush=True)
+
+
+def run(outcomes: Outcomes, jobs: int, factor: float) -> None:
+    """Try the mutants that have no outcome yet."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
-        copies: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
-        for number in range(jobs):
-            copies.put(WorkingCopy(Path(directory) / str(number)))
-        first = copies.get()
-        allowed = limits(first, {mutant.file for mutant in mutants}, factor)
-        copies.put(first)
+        every = [WorkingCopy(Path(directory) / str(number)) for number in range(jobs)]
+        allowed = limits(every[0], {mutant.file for mutant in outcomes.remaining}, factor)
+        free: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
+        for copy in every:
+            free.put(copy)
 
         def attempt(mutant: Mutant) -> Outcome:
-            copy = copies.get()
+            copy = free.get()
             try:
                 return copy.try_mutant(mutant, allowed[tests_of(mutant.file)])
             finally:
-                copies.put(copy)
+                free.put(copy)
 
-        waiting = {pool.submit(attempt, mutant): mutant for mutant in mutants}
-        for number, done in enumerate(as_completed(waiting), 1):
-            found[done.result()].append(waiting[done])
-            print(f"{number}/{len(mutants)} {done.result()} {waiting[done]}", flush=True)
-    return found
+        waiting = {pool.submit(attempt, mutant): mutant for mutant in outcomes.remaining}
+        try:
+            for done in as_completed(waiting):
+                outcomes.add(waiting[done], done.result())
+        except BaseException:  # Ctrl-C: what runs now has no outcome
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in every:
+                copy.stop()
+            raise
 
 
 def main() -> None:
@@ -319,6 +370,7 @@ def main() -> None:
         "--factor", type=float, default=3, help="the time limit of a mutant, as a factor of the usual time"
     )
     parser.add_argument("--only", default="", help="only files whose path contains this")
+    parser.add_argument("--resume", type=Path, help="a file with the outcomes so far, which is read and appended to")
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
     options = parser.parse_args()
     every = list(all_mutants(options.only))
@@ -327,8 +379,11 @@ def main() -> None:
     if options.list:
         print(*sample, sep="\n")
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
-    found = run(sample, options.jobs, options.factor)
+    outcomes = Outcomes(sample, options.resume)
+    run(outcomes, options.jobs, options.factor)
+    found = outcomes.found
     stopped = len(sample) - len(found["survived"])
     took = time.monotonic() - began
     print(f"\n{stopped} of {len(sample)} mutants killed ({stopped / len(sample):.0%}) in {took:.0f} s,", end=" ")

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,12 @@ from quiesce import Agent, tool
 from quiesce.conversation.validity import faults
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import ToolMessage
-from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.models.scripted import Call, Say, ScriptedModel
 from quiesce.tools import invocation
 from quiesce.tools.programs import CallPrograms
 from quiesce.tools.thread import ThreadCall
 from quiesce.tools.worker.call import WorkerCall
+from tests.core.interrupted import interrupted_at_each_line
 
 pytestmark = pytest.mark.promise("P7", "P8")
 
@@ -188,3 +190,20 @@ def test_what_a_thread_raises_is_the_failure_of_its_tool() -> None:
     agent = Agent(ScriptedModel([Call("in_a_thread")], then="Fine."), tools=[in_a_thread])
     result = asyncio.run(agent.invoke_async("go"))
     assert [(each.outcome, each.ok) for each in result.receipt.calls] == [("completed", False)]
+
+
+@pytest.mark.leaves("tasks")
+@pytest.mark.promise("P2", "P3")
+def test_at_each_line_that_adds_a_turn_to_the_conversation() -> None:
+    @tool
+    async def look() -> str:
+        return "nothing"
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        agent = Agent(ScriptedModel([Say("Well. "), Call("look")], "Done.", then="Fine."), tools=[look])
+        press(lambda: asyncio.run(agent.invoke_async("go")))
+        assert faults(agent.messages) == ()
+        assert agent("and now?").text in ("Done.", "Fine.")
+        assert str(agent.messages).count("Well. ") <= 1
+
+    assert interrupted_at_each_line(("run/turn.py",), play) > 20

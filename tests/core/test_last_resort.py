@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, CancellationToken
+from quiesce import Agent, CancellationToken, Session
 from quiesce._threads.background_loop import portal
 from quiesce._threads.latch import Latch
 from quiesce.errors import ServerError
 from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
 from quiesce.hooks import BeforeRun, OnStop
 from quiesce.run import handle as run_module
+from quiesce.run import settle
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
 
 pytestmark = pytest.mark.promise("P7", "P8")
@@ -56,6 +58,25 @@ def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.M
         ]
         assert not agent.active_runs
         assert agent.conversation.holder is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P4", "P9")
+@pytest.mark.parametrize("broken", ["_stop_everything", "_save_end"])
+def test_a_run_whose_settling_breaks_does_not_say_that_its_end_is_saved(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    async def break_down(*_: object) -> None:
+        raise RuntimeError("a bug in settling")
+
+    monkeypatch.setattr(settle, broken, break_down)
+
+    async def main() -> None:
+        run = Agent(ScriptedModel("Hello."), session=Session("s", MemoryStore())).start("Go")
+        receipt = await asyncio.wait_for(run.stopped(), 5)
+        assert receipt.saved is False
+        assert "The run ended before it could be saved." in receipt.unsaved
 
     asyncio.run(main())
 

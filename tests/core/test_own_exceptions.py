@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Middleware, RunError, tool
+from quiesce.cancellation.raised import is_own_error
 from quiesce.conversation.validity import faults
 from quiesce.errors import ModelProtocolError
 from quiesce.events import AnswerStart, HookFailed, TextDelta
@@ -126,3 +127,19 @@ def test_middleware_that_panics_around_a_tool_is_the_result_of_the_call(error: B
     (told,) = (each for message in result.messages if isinstance(message, ToolMessage) for each in message.results)
     assert (told.outcome, told.is_error) == (Outcome.COMPLETED, True)
     assert type(error).__name__ in told.text
+
+
+@pytest.mark.promise("P7")
+async def test_a_cancelled_error_is_a_stop_only_in_a_task_that_was_cancelled() -> None:
+    async def judge() -> bool:
+        try:
+            await asyncio.sleep(0)
+            raise asyncio.CancelledError
+        except asyncio.CancelledError as error:
+            return is_own_error(error)
+
+    assert await asyncio.create_task(judge()) is True
+    cancelled = asyncio.create_task(judge())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert await cancelled is False

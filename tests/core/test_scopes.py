@@ -52,6 +52,28 @@ async def test_a_scope_reacts_to_modes():
     assert passed == ["after_tools", "now"]
 
 
+async def test_a_scope_reacts_at_once_and_later_in_the_mode_it_was_changed_to():
+    token, passed = CancellationToken(), []
+    with StopScope(token, Mode.KILL) as scope:
+        assert scope.react_at(Mode.AFTER_TOOLS) is False
+        token.cancel(mode="after_turn")
+        await passes()
+        passed.append("after_turn")
+        token.cancel(mode="after_tools")
+        await passes()
+        passed.append("never")
+    assert passed == ["after_turn"]
+    with StopScope(token, Mode.NOW) as scope:
+        assert scope.react_at(Mode.KILL) is False
+        token.cancel(mode="now")
+        await passes()
+        passed.append("now")
+        assert scope.react_at(Mode.NOW) is True
+        await passes()
+        passed.append("never")
+    assert passed == ["after_turn", "now"]
+
+
 async def test_a_stop_after_the_scope_touches_nothing():
     token = CancellationToken()
     with StopScope(token) as scope:
@@ -92,7 +114,19 @@ async def test_a_timeout_around_a_scope_and_a_scope_around_a_timeout():
     assert asyncio.current_task().cancelling() == 0
 
 
-def test_a_scope_whose_loop_has_closed():
+async def test_ctrl_c_as_a_scope_is_entered_leaves_none_open():
+    class Interrupted(CancellationToken):
+        def watch(self, watcher):
+            watcher(Mode.KILL)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        StopScope(Interrupted()).__enter__()
+    await passes()
+    assert asyncio.current_task().cancelling() == 0
+
+
+def test_a_scope_whose_loop_has_closed(caplog: pytest.LogCaptureFixture):
     token, told = CancellationToken(), []
     loop = asyncio.new_event_loop()
 
@@ -105,6 +139,7 @@ def test_a_scope_whose_loop_has_closed():
     assert token.cancel("late") is True
     assert told == ["the next registration"], "the closed loop keeps the stop from nothing else"
     assert not scope._scope.cancel_called
+    assert caplog.messages == []
 
 
 # --- Shields ---------------------------------------------------------------------------------------------------------

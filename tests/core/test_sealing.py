@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce.conversation.answer import AnswerBuilder, parse_arguments, well_formed
-from quiesce.conversation.sealing import SENTENCES, close_turn, seal_pending, seal_turn, unfinished
+from quiesce.conversation.sealing import SENTENCES, close_turn, seal_pending, seal_turn, still_asked, unfinished
 from quiesce.conversation.validity import check, faults
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
@@ -19,7 +19,7 @@ from quiesce.events import (
     ToolCallStart,
     UsageDelta,
 )
-from quiesce.interrupts import PendingCall, PendingTurn
+from quiesce.interrupts import Interrupt, PendingCall, PendingTurn
 from quiesce.messages import (
     AssistantMessage,
     CutNote,
@@ -254,3 +254,19 @@ def test_a_dropped_approval_says_whether_the_tool_had_begun():
     pending = PendingTurn("r", AssistantMessage(calls), (PendingCall(calls[0], started=True), PendingCall(calls[1])))
     results = seal_pending(pending, "Stopped.")[1].results
     assert [each.outcome for each in results] == [Outcome.CANCELLED, Outcome.NEVER_STARTED]
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_question_outlives_its_run_and_a_call_that_may_have_run_is_unknown(begun: bool) -> None:
+    answer = asking("free", "asked")
+    free, asked = answer.tool_calls
+    question = Interrupt("1", "t", "approval", asked.id, asked.name, {})
+    taken = PendingTurn("run", answer, (PendingCall(free), PendingCall(asked, interrupts=(question,))), taken_by="run")
+    waiting = still_asked(taken, {}, begun=begun)
+    assert waiting is not None
+    assert waiting.taken_by is None
+    first, second = waiting.calls
+    assert (first.result and first.result.outcome) == (Outcome.UNKNOWN if begun else None)
+    assert (second.result, second.interrupts) == (None, (question,))
+    assert still_asked(taken, {asked.id: unfinished(asked, Outcome.CANCELLED)}, begun=begun) is None

@@ -15,8 +15,8 @@ from quiesce.errors import ConfigurationError, UnknownMode
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
-HEADER = """
-import asyncio, signal, sys, threading
+HEADER = '''
+import asyncio, os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent process ignores
 from quiesce import Agent, CancellationToken, ToolContext, stop_on_signals, tool
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall, TornCall
@@ -28,7 +28,13 @@ def handlers():
     return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 before = handlers()
-"""
+reader, writer = os.pipe()
+
+def stay_in_c(word):
+    """Say this and wait for a byte, all in one C function: the main thread runs no handler of SIGTERM meanwhile."""
+    os.set_inheritable(reader, True)
+    os.system(f"echo {word}; head -c 1 <&{reader} > {os.devnull}")
+'''
 
 
 def converse(program: str, *signals_per_line: signal.Signals) -> tuple[list[str], int]:
@@ -160,15 +166,11 @@ def test_without_a_loop_in_the_main_thread_a_blocked_wait_returns_the_result() -
 def test_a_signal_stops_the_run_while_the_main_thread_runs_no_handler() -> None:
     """The same happens, rarely, to a signal that comes just before the main thread waits for a lock."""
     program = """
-        import os
-        reader, writer = os.pipe()
         agent = Agent(ScriptedModel([Say("half", chunk=99), Stall()]))
         run = agent.start("hello")
         threading.Thread(target=lambda: (run.wait(), os.write(writer, b"."))).start()
         with stop_on_signals(run) as stop:
-            signal.siginterrupt(signal.SIGTERM, False)  # the kernel goes on with the read: no handler runs
-            say("reading")
-            os.read(reader, 1)
+            stay_in_c("reading")
         result = run.wait()
         say(result.stop_reason, result.receipt.cause, result.receipt.mode.value, [each.name for each in stop.received])
         say(handlers() == before, signal.set_wakeup_fd(-1))
@@ -176,6 +178,103 @@ def test_a_signal_stops_the_run_while_the_main_thread_runs_no_handler() -> None:
     lines, code = converse(program, TERM)
     assert lines == ["reading", "cancelled signal: SIGTERM after_tools ['SIGTERM']", "True -1"]
     assert code == 0
+
+
+@pytest.mark.promise("P7")
+def test_a_signal_that_the_main_thread_has_handled_is_not_handled_again() -> None:
+    program = """
+        token = CancellationToken()
+        steps = threading.Semaphore(0)
+        with stop_on_signals(token) as stop:
+            token.watch(lambda mode: steps.release())
+            say("ready")
+            steps.acquire()
+            say(token.mode.value)
+            steps.acquire()
+            token.watch(lambda mode: mode == "kill" and os.write(writer, b"."))
+            stay_in_c("reading")
+        say(token.mode.value, [each.name for each in stop.received])
+    """
+    lines, code = converse(program, TERM, INT, TERM)
+    assert lines == ["ready", "after_tools", "reading", "kill ['SIGTERM', 'SIGINT', 'SIGTERM']"]
+    assert code == 0
+
+
+@pytest.mark.promise("P1")
+def test_a_signal_of_the_programs_own_does_not_keep_the_next_one_from_stopping() -> None:
+    program = """
+        token = CancellationToken()
+        own = threading.Semaphore(0)
+        signal.signal(signal.SIGUSR1, lambda *_: own.release())
+        with stop_on_signals(token) as stop:
+            token.on_cancel(lambda cause: os.write(writer, b"."))
+            say("ready")
+            own.acquire()
+            stay_in_c("reading")
+        say(token.cause, [each.name for each in stop.received])
+    """
+    lines, code = converse(program, signal.SIGUSR1, TERM)
+    assert lines == ["ready", "reading", "signal: SIGTERM ['SIGTERM']"]
+    assert code == 0
+
+
+@pytest.mark.promise("P1", "P8")
+def test_of_two_blocks_the_inner_one_is_stopped_while_the_main_thread_runs_no_handler() -> None:
+    program = """
+        outer, inner = CancellationToken(), CancellationToken()
+        with stop_on_signals(outer):
+            with stop_on_signals(inner):
+                for token in (outer, inner):
+                    token.on_cancel(lambda cause: os.write(writer, b"."))
+                stay_in_c("inner")
+            stopped = inner.cancelled, outer.cancelled
+            stay_in_c("outer")
+        say(stopped, inner.mode.value, outer.mode.value)
+    """
+    lines, code = converse(program, TERM, TERM)
+    assert lines == ["inner", "outer", "(True, False) after_tools after_tools"]
+    assert code == 0
+
+
+@pytest.mark.promise("P1")
+def test_an_event_loop_that_handled_signals_in_an_inner_block_leaves_the_outer_one_its_own() -> None:
+    program = """
+        async def main():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, print)
+            loop.remove_signal_handler(signal.SIGUSR1)
+        outer = CancellationToken()
+        outer.on_cancel(lambda cause: os.write(writer, b"."))
+        with stop_on_signals(outer):
+            with stop_on_signals(CancellationToken()):
+                asyncio.run(main())
+            stay_in_c("outer")
+        say(outer.cause)
+    """
+    lines, code = converse(program, TERM)
+    assert lines == ["outer", "signal: SIGTERM"]
+    assert code == 0
+
+
+@pytest.mark.promise("P8")
+def test_a_block_leaves_the_descriptor_of_an_event_loop_alone_also_when_it_has_the_number_of_an_earlier_block() -> None:
+    program = """
+        with stop_on_signals(CancellationToken()):
+            number = signal.set_wakeup_fd(-1)
+            signal.set_wakeup_fd(number)
+        os.dup2(writer, number)
+        os.set_blocking(number, False)
+        signal.set_wakeup_fd(number)  # as an event loop does
+        with stop_on_signals(CancellationToken()):
+            say(signal.set_wakeup_fd(-1) == number)
+    """
+    assert converse(program) == (["True"], 0)
+
+
+@pytest.mark.promise("P5")
+def test_a_block_that_is_never_left_does_not_keep_the_program_from_ending() -> None:
+    program = HEADER + "stop_on_signals(CancellationToken()).__enter__()"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 TOOL = """

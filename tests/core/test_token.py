@@ -10,7 +10,7 @@ import pytest
 from quiesce import CancellationToken, Cancelled, Mode
 from quiesce.cancellation import Cause, TokenView
 from quiesce.cancellation.cause import parse_mode
-from quiesce.errors import UnknownMode
+from quiesce.errors import ConfigurationError, UnknownMode
 from tests.core.interrupted import interrupted_at_each_line
 
 pytestmark = pytest.mark.promise("P1", "P8")
@@ -227,6 +227,14 @@ def test_causes_carry_wall_time_and_a_monotonic_reading():
     token.cancel()
     assert before <= token.cause.clock <= time.perf_counter()
     assert abs(token.cause.at - time.time()) < 60
+
+
+@pytest.mark.parametrize("register", ["on_cancel", "watch"])
+def test_what_cannot_be_called_is_refused_when_it_is_registered(register: str) -> None:
+    token = CancellationToken()
+    with pytest.raises(ConfigurationError, match="cannot be called when a stop comes"):
+        getattr(token, register)("nothing")
+    assert token.cancel()
 
 
 @pytest.mark.promise("P7")

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from quiesce import CancellationToken, Mode
-from tests.core.kit import until
+from tests.core.kit import passes, until
 
 pytestmark = pytest.mark.promise("P1", "P5")
 
@@ -47,6 +47,30 @@ async def test_a_deadline_dies_with_its_loop_in_peace():
     child = token.after(1000)
     token.cancel()
     assert child.cause.source == "parent"
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_deadline_that_is_not_needed_any_more_is_taken_out_of_the_loop(dropped):
+    timers = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_later(self, delay, callback, *args, context=None):
+            timer = super().call_later(delay, callback, *args, context=context)
+            timers.append(timer)
+            return timer
+
+    async def main() -> None:
+        token = CancellationToken().after(1000)
+        if dropped:
+            del token
+            gc.collect()
+        else:
+            token.cancel("early")
+        await passes()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+    assert [timer.cancelled() for timer in timers] == [True]
 
 
 @pytest.mark.parametrize("dropped", [True, False])

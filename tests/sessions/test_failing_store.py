@@ -22,7 +22,7 @@ from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
 
-from .faulty_store import FaultyStore
+from .faulty_store import FaultyStore, pass_on
 from .kit import echo, stored
 
 pytestmark = pytest.mark.promise("P9")
@@ -100,6 +100,41 @@ def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
         assert again.receipt.saved
         assert faults(stored(store)) == ()
         assert stored(store) == again.messages
+
+    run_virtual(main())
+
+
+@pytest.mark.promise("P7", "P9")
+def test_a_finished_run_whose_last_write_fails_has_failed() -> None:
+    async def main() -> None:
+        store = Failing(10**9, StoreFull("no room"))
+        agent = Agent(script(), tools=[echo], session=Session("s", store))
+        before = store.left
+        await agent.invoke_async("Go")
+        last = before - store.left - 1
+        failing = Failing(last, StoreFull("no room"))
+        run = Agent(script(), tools=[echo], session=Session("s", failing)).start("Go")
+        with pytest.raises(StoreFull) as failure:
+            await run
+        result = failure.value.result
+        assert result is not None
+        assert (result.stop_reason, result.error, result.parsed) == ("error", failure.value, ())
+        assert (result.text, result.receipt.saved) == ("The end.", False)
+        assert "no room" in result.receipt.unsaved
+
+    run_virtual(main())
+
+
+def test_a_finished_run_waits_for_a_store_that_is_slow_as_long_as_a_save_may_take() -> None:
+    class Slow(MemoryStore):
+        def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
+            answer: Future[int] = Future()
+            asyncio.get_running_loop().call_later(4, pass_on, super().write(lease, batch), answer)
+            return answer
+
+    async def main() -> None:
+        result = await Agent(ScriptedModel("One."), session=Session("s", Slow())).invoke_async("Go")
+        assert (result.stop_reason, result.receipt.saved) == ("end_turn", True)
 
     run_virtual(main())
 
@@ -300,5 +335,40 @@ def test_a_call_that_waits_for_another_does_not_begin_when_the_store_fails_meanw
         assert failure.value.result is not None
         outcomes = [call.outcome for call in failure.value.result.receipt.calls]
         assert outcomes == [Outcome.COMPLETED, Outcome.NEVER_STARTED]
+
+    run_virtual(main())
+
+
+@pytest.mark.promise("P1", "P5")
+def test_a_stop_waits_a_moment_for_prompts_of_others_to_be_returned_and_leaves_nothing_behind() -> None:
+    class Silent(MemoryStore):
+        def return_prompts(self, lease: Lease, positions: tuple[int, ...]) -> Future[tuple[int, ...]]:
+            return Future()
+
+    async def main() -> None:
+        holding, release = asyncio.Event(), asyncio.Event()
+
+        @tool(on_stop="finish", grace=30)
+        async def hold() -> str:
+            """Take a while."""
+            holding.set()
+            await release.wait()
+            return "held"
+
+        store = Silent()
+        first = Agent(ScriptedModel([Call("hold")]), tools=[hold], session=Session("s", store)).start("One")
+        await holding.wait()
+        second = Agent(ScriptedModel(then="Yes."), session=Session("s", store), on_busy="steer").start("Two")
+        while second.conversation.position is None:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)  # in virtual time: the first run has heard of it
+        began = asyncio.get_running_loop().time()
+        first.cancel("enough")
+        release.set()
+        assert (await first).stop_reason == "cancelled"
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2)
+        assert "returning prompts" not in [task.get_name() for task in asyncio.all_tasks()]
+        second.cancel("enough")
+        await second
 
     run_virtual(main())

@@ -98,6 +98,35 @@ async def test_a_run_after_a_restart_takes_back_what_was_done_before(store: Path
     assert shop.log == ["+item0", "+item1", "+item2", "-item2", "-item1", "-item0"]
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_stop_before_the_session_is_open_takes_back_what_was_done_before(store: Path, steps: int) -> None:
+    shop = Shop()
+    await order(shop.agent(9, session=Session("s", store)), 2)
+    run = shop.agent(9, session=Session("s", store)).start_answer(approval(2))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    run.cancel("no", undo=True)
+    result = await run
+    assert result.stop_reason == "cancelled"
+    assert shop.log == ["+item0", "+item1", "-item1", "-item0"]
+    assert [(each.call_id, each.outcome) for each in result.receipt.undo] == [
+        ("o1", Undone.UNDONE),
+        ("o0", Undone.UNDONE),
+    ]
+    after = Agent(ScriptedModel(then="Well."), session=Session("s", store))
+    said = str((await after.invoke_async("and now?")).messages)
+    assert said.count("Undone since: order (o1), order (o0)") == 1, "the model is told once"
+
+
+async def test_a_new_prompt_that_is_stopped_before_the_session_is_open_takes_nothing_back(store: Path) -> None:
+    shop = Shop()
+    await order(shop.agent(9, session=Session("s", store)), 2)
+    run = shop.agent(9, session=Session("s", store)).start("something else")
+    run.cancel("no", undo=True)
+    assert not (await run).receipt.undo
+    assert shop.log == ["+item0", "+item1"]
+
+
 async def test_what_the_tools_of_a_child_did_is_undone_after_a_restart(store: Path) -> None:
     shop = Shop()
 

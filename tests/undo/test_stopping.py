@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from quiesce import CancellationToken
-from quiesce.models.scripted import Say, Stall
+from quiesce import Agent, CancellationToken, ToolContext, tool
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
 
 from .world import World, undone
@@ -83,6 +83,57 @@ def test_a_run_stops_undoing_when_told_to(how: str):
         receipt = await run.stopped()
         assert [line.outcome for line in receipt.undo] == [Undone.UNKNOWN, *[Undone.NOT_UNDONE] * 4]
         assert undone(world.log) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P7")
+def test_a_cancellation_from_outside_while_a_run_undoes_is_passed_on():
+    async def main():
+        world = World()
+        entered = asyncio.Event()
+
+        @world.tools[4].undo
+        async def slow(x: int) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        run = world.agent([Say("and "), Stall()]).start("go")
+        (task,) = (task for task in asyncio.all_tasks() if run.id in task.get_name())
+        async for event in run:
+            if type(event).__name__ == "TextDelta":
+                run.cancel(undo=True)
+                await entered.wait()
+                task.cancel()
+        receipt = await run.stopped()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        assert receipt.undo[0].outcome is Undone.UNKNOWN
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P5")
+def test_background_processes_have_ended_before_anything_is_undone():
+    async def main():
+        processes, seen = [], []
+
+        @tool
+        async def serve(ctx: ToolContext) -> str:
+            processes.append(await ctx.processes.start(["cat"]))
+            return "serving"
+
+        @serve.undo
+        async def withdraw() -> None:
+            seen.extend(process.status for process in processes)
+
+        run = Agent(ScriptedModel([Call("serve")], [Say("and "), Stall()]), tools=[serve]).start("go")
+        async for event in run:
+            if type(event).__name__ == "TextDelta":
+                run.cancel(undo=True)
+        await run
+        assert len(seen) == 1
+        assert seen != ["running"]
 
     asyncio.run(main())
 

@@ -63,6 +63,21 @@ def test_a_stop_with_undo_takes_back_what_was_done_and_tells_the_model():
     asyncio.run(main())
 
 
+def test_a_stop_without_undo_takes_nothing_back():
+    async def main():
+        world = World()
+        run = world.agent([Say("and "), Stall()]).start("go")
+        async for event in run:
+            if type(event).__name__ == "TextDelta":
+                run.cancel()
+        result = await run
+        assert undone(world.log) == []
+        assert not result.receipt.undo
+        assert len(await result.undo()) == 5
+
+    asyncio.run(main())
+
+
 def test_a_stop_that_comes_too_late_undoes_nothing():
     async def main():
         world = World()
