@@ -15,7 +15,7 @@ import pytest
 from quiesce import Agent, Session, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import StoreError, StoreReadOnly, StoreUnavailable
-from quiesce.events import RunEnded, TextDelta, ToolStarted
+from quiesce.events import RunEnded, TextDelta
 from quiesce.sessions.journal import journal
 from quiesce.sessions.stores.postgres import PostgresStore
 from quiesce.sessions.stores.postgres_database import PostgresDatabase
@@ -228,22 +228,26 @@ def test_a_connection_that_is_dropped_at_every_transaction(
 
 @pytest.mark.parametrize("failure", ["stop", "continue"])
 def test_a_database_that_stays_away(postgres: Postgres, failure: Any) -> None:
-    url = postgres.new_database()
+    store = PostgresStore(postgres.new_database())
+    patch = pytest.MonkeyPatch()
     stopping: list[asyncio.Future[None]] = []
 
     @tool
     async def look() -> str:
         """Look. When this returns, the database is gone."""
+        await asyncio.wrap_future(store.sessions())  # what was written before, with more time, has arrived
         stopping.append(asyncio.ensure_future(asyncio.to_thread(postgres.stop)))
+        # Only now: a database that is there may be slow, on a busy machine.
+        patch.setattr(journal, "STORE_TIMEOUT", 0.2)
         await asyncio.shield(stopping[0])
         return "seen"
 
     async def main() -> None:
-        store = PostgresStore(url)
         agent = Agent(talk(), tools=[look], session=Session("s", store, on_store_failure=failure))
         try:
             await _check_a_run_without_a_database(agent, failure)
         finally:
+            patch.undo()
             await stopping[0]
             postgres.start()
         agent.config.model._answers = iter(["Better."])  # type: ignore[attr-defined]
@@ -257,26 +261,16 @@ def test_a_database_that_stays_away(postgres: Postgres, failure: Any) -> None:
 
 
 async def _check_a_run_without_a_database(agent: Agent, failure: str) -> None:
-    events: list[Any] = []
-
-    async def read() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            async for event in agent.stream_async("Go"):
-                events.append(event)
-                if isinstance(event, ToolStarted):
-                    # Only now: on a slow machine a database that is there may take longer to answer.
-                    patch.setattr(journal, "STORE_TIMEOUT", 0.2)
-
     if failure == "stop":
         with pytest.raises(StoreUnavailable) as raised:
-            await read()
+            await agent.invoke_async("Go")
         assert raised.value.result is not None
         result = raised.value.result
         assert result.stop_reason == "error"
         assert result.receipt.saved is False
         assert faults(result.messages) == ()
     else:
-        await read()
+        events = [event async for event in agent.stream_async("Go")]
         assert events[-1].stop_reason == "end_turn"
         assert events[-1].receipt.saved is False
         words = "".join(event.text for event in events if isinstance(event, TextDelta))
