@@ -1,6 +1,6 @@
 """Measure every row, print the tables, and write them into docs/performance.md.
 
-    python -m bench.rows                     all of it; about eight minutes on a quiet machine with two cores
+    python -m bench.rows                     all of it; six to eight minutes on a quiet machine with two cores
     python -m bench.rows --quick             the same with tiny numbers, only printed
     python -m bench.rows --before REVISION   also an earlier version of Quiesce, from the repository
     python -m bench.rows --install           only make the environments, under .venv-field; needs the package index

@@ -53,6 +53,9 @@ def _lines(measured: Measured, names: Sequence[str], figure: str) -> list[str]:
     values = {name: figures.of(name, figure) for name in (*names, *row.others, *_BESIDE)}
     unit, word = _unit(figure, min(min(each) for each in values.values() if each))
     title = row.titles.get(figure, row.title)
+    rounds = max(len(each) for each in values.values())
+    if rounds < row.rounds:  # a busy machine, see `ROW_SECONDS`
+        title += f" (rounds: {rounds})"
     cells = ["not possible" if name in figures.failed else _cell(values[name], unit) for name in names]
     cells += _best([(values[name], name) for name in row.others], unit)
     found = [[f"{title}, {word}", *cells, _ratio(figures, LINES, figure), _ratio(figures, FLOOR, figure)]]
