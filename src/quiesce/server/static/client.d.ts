@@ -665,8 +665,8 @@ export interface LateOutcomeRecorded {
  * One request that was sent: what it used, what it cost, and how it ended.
  *
  * `error` names the kind of failure of a request that failed. `provisional` says that better figures may still come:
- * the provider's stream is being read to its end, or the request is being looked up. `supersedes` says that they have
- * come, and that nothing will change any more.
+ * the provider's stream is being read to its end, the request is being looked up, or the vocabulary is being loaded in
+ * which it is counted. `supersedes` says that they have come, and that nothing will change any more.
  */
 export interface LedgerEntry {
   /** The id of the entry. */
