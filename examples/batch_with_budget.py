@@ -22,7 +22,8 @@ async def main() -> None:
         nonlocal spent
         async with few:
             result = await agent.invoke_async(town, conversation=None, token=batch.after(60))
-        spent += result.usage.cost.value if result.usage.cost else 0
+        if (cost := result.usage.cost) is not None:
+            spent += cost.value or cost.low  # stopped before its first word, a request has only a bound
         if spent >= BUDGET:
             batch.cancel("the budget of the batch is used up")  # runs at work end, the others never send a request
         return result

@@ -94,7 +94,7 @@ async def charge(user: User, run: Run) -> None:
 @app.post("/chats/{chat}/stop")
 async def stop(chat: str, user: LoggedIn) -> dict[str, list[str]]:
     name = session_of(user, chat)
-    runs = [run for run in agent.active_runs if run.conversation.name == name]
+    runs = [run for run in agent.active_runs if run.conversation.session_name == name]
     for run in runs:
         run.cancel("the Stop button")
     return {"receipts": [str(await run.stopped()) for run in runs]}

@@ -202,6 +202,24 @@ def test_an_answer_without_tools_that_reaches_the_limit_of_tokens_is_cut_and_is_
     assert result.text.startswith("word word")
 
 
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("turns", Limits(turns=2)),
+        ("tool_calls", Limits(tool_calls=1)),
+        ("repeated_calls", Limits(repeated_calls=2)),
+    ],
+)
+def test_a_limit_that_a_person_does_not_raise_is_shown_as_reached(name: str, limits: Limits) -> None:
+    agent = Agent(ScriptedModel(then=[Call("look")]), tools=[look], limits=limits, on_limit="ask")
+    (asked,) = agent("go").interrupts
+    refused = agent.answer({asked.id: False})
+    assert refused.stop_reason == "limit"
+    (reached,) = [each for each in refused.receipt.limits if each.reached]
+    assert (reached.name, int(reached.used) >= int(reached.allowed)) == (name, True)
+    assert "(reached)" in str(refused.receipt)
+
+
 class Recipe(BaseModel):
     name: str
 

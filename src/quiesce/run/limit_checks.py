@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from ..cancellation import Cause, Mode
 from ..conversation.continuation import continued
 from ..events import InterruptRaised, MessageAdded
 from ..interrupts import Interrupt, PendingLimit, PendingTurn
-from ..limits import Limits, ReachedLimit
+from ..limits import LimitName, Limits, ReachedLimit
 from ..messages import AssistantMessage, Text, UserMessage
 from ..phases import Phase
 from ..receipt import LimitUse
@@ -266,6 +266,8 @@ def resume_at_limit(state: RunState, limit: PendingLimit) -> None:
     limits = (given.limits or Limits.of(limit.limits)).raised(limit.raised)
     state.config = replace(state.config, limits=limits, on_limit=given.on_limit or "ask")
     if limit.refused:
+        used = Decimal(str(limit.interrupt.reason["used"]))
+        state.spending.reached = ReachedLimit(cast("LimitName", limit.name), limit.allowed, used, limit.words)
         state.token.cancel(limit.words, source="budget")
 
 
