@@ -5,7 +5,7 @@
 
 Each job has a copy of the source, the tests and the pages in a temporary directory; the working tree is never changed.
 A mutant is killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail
-without any mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it already are
+without any mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it are
 not tried again: an interrupted run continues, and a mutant whose line is deleted from the file is tried again.
 
 It is an own runner because cosmic-ray (MIT) has neither a seeded sample nor tests by file, and mutmut 3 (BSD) replaces
