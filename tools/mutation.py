@@ -3,10 +3,10 @@
 
     python tools/mutation.py --sample 300 --seed 1 --jobs 2 --resume build/mutation.jsonl
 
-Each job has a copy of the source and the tests in a temporary directory; the working tree is never changed. A mutant is
-killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail without any
-mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it already are not tried
-again: an interrupted run continues, and a mutant whose line is deleted from the file is tried again.
+Each job has a copy of the source, the tests and the pages in a temporary directory; the working tree is never changed.
+A mutant is killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail
+without any mutation. With `--resume`, each outcome is appended to a file at once, and mutants that are in it are
+not tried again: an interrupted run continues, and a mutant whose line is deleted from the file is tried again.
 
 It is an own runner because cosmic-ray (MIT) has neither a seeded sample nor tests by file, and mutmut 3 (BSD) replaces
 functions by wrappers and forks within one pytest process: the injector would count and stop at other lines.
@@ -86,7 +86,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "conversation/answer.py": (
         *map(_core, ("answer_builder", "sealing", "bad_models", "stop_in_answer", "hostile_answers")),
         "tests/interrupts/test_steering.py",
-        "tests/providers/test_endings.py",
+        *map(
+            "tests/providers/test_endings.py::{}".format,
+            ("test_an_ending", "test_a_stop_in_a_server_tool_leaves_the_input_open_above"),
+        ),
         *_stopped("interleaved_calls", "reasoning"),
     ),
 }
@@ -227,12 +230,12 @@ def _first_line(node: ast.AST) -> str:
 
 
 class WorkingCopy:
-    """A copy of the source and the tests, in which one mutant at a time is tried."""
+    """A copy of the source, the tests and the pages, in which one mutant at a time is tried."""
 
     def __init__(self, directory: Path) -> None:
         self._root: Final = directory
         self._child: subprocess.Popen[bytes] | None = None
-        for name in ("src", "tests"):
+        for name in ("src", "tests", "docs"):  # a test takes its store from a page
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
 

@@ -109,7 +109,6 @@ def _enter_settling(state: RunState) -> Phase:
     phase = _phase_of_stop(state)
     if phase not in (Phase.SETTLING, Phase.ENDED):
         state.progress.enter(Phase.SETTLING)
-    state.progress.scope = None
     state.prompts.inbox.close()
     if state.claim.held:
         state.turn.drop_committed()
