@@ -266,7 +266,8 @@ class RequestBill:
     ) -> LedgerEntry:
         """Nothing more will be learnt about a request: `usage` is what was, if anything.
 
-        Where it could be counted better in a vocabulary that is not loaded, that is loaded first. The run does not wait for it.
+        Where it could be counted better in a vocabulary that is not loaded, that is loaded first. The run does not
+        wait for it.
         """
         estimator = self.terms.estimator
         count = estimator.better_usage(self._conversation, sent, received, usage or entry.usage)
