@@ -238,6 +238,8 @@ def late_line(late: LateOutcome) -> str:
 def undo_note(receipts: Iterable[UndoReceipt]) -> str:
     """A note on an undo for the model, so that it does not count on what was taken back."""
     undone = tuple(receipts)
+    if not undone:
+        return ""
     parts: list[str] = []
     for words, kinds in (
         ("Undone since", (Undone.UNDONE,)),

@@ -31,12 +31,14 @@ class BoundedShield:
         if not waiting or (unless is not None and unless.done()):
             return
         loop = asyncio.get_running_loop()
-        ended = loop.create_future()
+        ended, woken = False, loop.create_future()
 
         @made_again
         def end(_: object = None) -> None:
-            if not ended.done():
-                ended.set_result(None)
+            nonlocal ended
+            ended = True
+            if not woken.done():
+                woken.set_result(None)
 
         @made_again
         def one_less(future: asyncio.Future[Any]) -> None:
@@ -50,10 +52,11 @@ class BoundedShield:
         if unless is not None:
             unless.add_done_callback(end)
         try:
-            while not ended.done():
+            while not ended:
                 try:
-                    await asyncio.wait((ended,))
-                except asyncio.CancelledError:
+                    await woken
+                except asyncio.CancelledError:  # which has cancelled the future, too
+                    woken = loop.create_future()
                     self.interrupted = True
                     self._on_interrupt()
         finally:

@@ -18,6 +18,7 @@ from ..receipt import CallReceipt, Receipt
 from ..result import RunResult, StopReason
 from ..sessions.opening_failure import ended_too_soon
 from ..task import Task
+from ..usage.ledger import Usage
 from ..usage.live import LiveUsage
 from .limit_checks import limit_uses
 from .state import RunState
@@ -40,6 +41,7 @@ class Ending(Struct, frozen=True):
     waited_for: tuple[str, ...]
     torn_calls: tuple[tuple[str, str], ...]
     saved: bool | None
+    usage: Usage
     unsaved: StoreError | None = None
     task: Task | None = None
 
@@ -64,6 +66,7 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     unsaved = saving.unsaved or (ended_too_soon() if has_store and saving.journal is None else None)
     if claim.prompt is not None and not claim.held and reason != "steered":
         unsent = (claim.prompt, *unsent)
+    usage = state.spending.bill.ledger.usage
     return Ending(
         reason=reason,
         output=output,
@@ -78,8 +81,9 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
         waited_for=waited_for,
         torn_calls=state.tools.torn_calls,
         saved=unsaved is None if has_store else None,
+        usage=usage,
         unsaved=unsaved,
-        task=None if claim.task is None or not claim.held else claim.task.end(),
+        task=None if claim.task is None or not claim.held else claim.task.end(usage),
     )
 
 
@@ -105,7 +109,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         latency=latency(ending.cause),
         calls=(*state.tools.receipts(), *(_torn_receipt(*call) for call in ending.torn_calls)),
         still_running=state.still_running(),
-        usage=state.spending.bill.ledger.usage,
+        usage=ending.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=ending.waited_for,
         processes=state.tools.processes.states,

@@ -16,7 +16,7 @@ from ..conversation.paused import end_paused, keep_paused, take_paused
 from ..limits import Limits
 from ..task import Task
 from ..tools.background import PausedProcesses
-from ..usage.ledger import added
+from ..usage.ledger import Usage, added
 from .state import RunState
 from .undo import begin_effects, join_effects, tell_of_interrupted_undo
 
@@ -70,12 +70,11 @@ class RunningTask:
         if self._state.saving.journal is not None:
             self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
 
-    def end(self) -> Task:
-        """The run has ended: the task with all that it used."""
+    def end(self, used: Usage) -> Task:
+        """The run has ended, and used so much: the task with all that its runs have used."""
         if self._timer is not None:
             self._timer.cancel()
-        usage = added(self._record.usage, self._state.spending.bill.ledger.usage)
-        record = structs.replace(self._current(), usage=usage, is_open=False)
+        record = structs.replace(self._current(), usage=added(self._record.usage, used), is_open=False)
         self._state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
         return record
 

@@ -55,7 +55,6 @@ async def settle(state: RunState) -> None:
     """Bring the run to rest, whatever it was doing."""
     phase = _enter_settling(state)
     urgent, forget_urgent = when(state, Mode.KILL)
-    any_stop, forget_any = when(state, Mode.AFTER_TURN)
     try:
         await _leave_queue(state)
         waited_for = await _stop_everything(state, urgent)
@@ -71,15 +70,10 @@ async def settle(state: RunState) -> None:
             await _save(state)
         ending = write_ending(state, phase, waited_for)
         result = state.result = build_result(state, ending)
-        bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
-        if OnMessage in wanted:
-            for message in added:
-                await _call_hooks(state, OnMessage(state.claim.context, state.token, message), bound, unless)
-        if AfterRun in wanted:
-            await _call_hooks(state, AfterRun(state.claim.context, state.token, result), bound, unless)
+        if wanted:
+            await _call_last_hooks(state, ending, result, added, urgent)
     finally:
         forget_urgent()
-        forget_any()
     await _save_end(state, ending, result)
     await _pause_if_large(state, added)
     end(state)
@@ -247,7 +241,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
             reached.set_result(None)
 
     def on_request(asked: Mode) -> None:
-        if asked >= mode:
+        if not reached.done() and asked >= mode:
             with suppress(RuntimeError):  # the loop has closed
                 state.progress.loop.call_soon_threadsafe(resolve)
 
@@ -259,6 +253,23 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
 def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None]:
     hooks = state.config.hooks.call(event, state.hook_failed)
     return start_task(hooks, name=f"hooks for {type(event).__name__}")
+
+
+async def _call_last_hooks(
+    state: RunState, ending: Ending, result: RunResult, added: tuple[Message, ...], urgent: asyncio.Future[None]
+) -> None:
+    """Call the hooks for the last messages, and for the end. Any stop cuts those of a run that had finished."""
+    context, token, wanting = state.claim.context, state.token, state.config.hooks.wanting
+    any_stop, forget = when(state, Mode.AFTER_TURN)
+    bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
+    try:
+        if wanting(OnMessage):
+            for message in added:
+                await _call_hooks(state, OnMessage(context, token, message), bound, unless)
+        if wanting(AfterRun):
+            await _call_hooks(state, AfterRun(context, token, result), bound, unless)
+    finally:
+        forget()
 
 
 async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:

@@ -146,7 +146,8 @@ class RunState:
 
     def let_go(self) -> None:
         """The run is at rest: nothing in it keeps it alive from now on, unless something is left that may need it."""
-        if not self.still_running() and not self.spending.bill.ledger.expected():
+        left = self.still_running() if self.result is None else self.result.receipt.still_running
+        if not left and not self.spending.bill.ledger.expected():
             self.family.weaken()
             self.saving.journal = None
             self.tools.let_go()

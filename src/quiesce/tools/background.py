@@ -169,6 +169,8 @@ class BackgroundProcesses:
     async def close(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
         """End them all, and start no more: TERM now, KILL after a grace, or at once when `urgent` is done."""
         self._closed = True
+        if not self._by_name:
+            return
         ends = [each.ended for each in self._by_name.values()]
         for grace in (0.0,) if urgent.done() else (_GRACE, 0.0):
             for each in self._by_name.values():

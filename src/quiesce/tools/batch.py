@@ -122,7 +122,9 @@ class ToolBatch:
             if urgent.done() and mode is not Mode.KILL:
                 mode = Mode.KILL
                 deadlines = self._request_stops(mode)
-            await self._abandon([each for each in self._running() if clock() >= deadlines[each]], shield)
+            overdue = [each for each in self._running() if clock() >= deadlines[each]]
+            if overdue:
+                await self._abandon(overdue, shield)
 
     def _request_stops(self, mode: Mode) -> dict[CallInProgress, float]:
         """Ask every running call to stop. Returns the time at which each of them is abandoned."""
