@@ -204,6 +204,8 @@ class Ledger:
 
 def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
     """The sum of some entries."""
+    if len(entries) == 1:
+        return Usage(1, entries[0].usage, entries[0].cost, entries)
     names = TokenUsage.__struct_fields__
     tokens = TokenUsage(**{name: total([getattr(entry.usage, name) for entry in entries]) for name in names})
     return Usage(len(entries), tokens, total_cost([entry.cost for entry in entries]), entries)

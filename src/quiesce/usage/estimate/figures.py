@@ -228,15 +228,19 @@ class FigureEstimator:
             return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
         instructions = preamble.instructions
         span = self.ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
+        is_text = not preamble.tools and not preamble.schema
+        source = Provenance.TOKENIZED if is_text and self.ratio.vocabulary is not None else Provenance.HEURISTIC
+        hidden = [Span(*each, source) for each in self._hidden(preamble)]
+        return span.plus(*hidden) if is_text else span.plus(*self._definitions(preamble), *hidden)
+
+    def _definitions(self, preamble: Preamble) -> tuple[Span, Span]:
+        """What the tools cost, and the schema of the output."""
         tools, schema = (self.ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
         # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
         plain = self.ratio.total([(Kind.JSON, None, preamble.plain_tools)])
         least = 0.0 if "gemini" in self._model else plain.low * 0.2
         rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
-        perhaps = Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
-        counted = self.ratio.vocabulary is not None and not preamble.tools and not preamble.schema
-        source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
-        return span.plus(rewritten, perhaps, *(Span(*each, source) for each in self._hidden(preamble)))
+        return rewritten, Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
 
     def _hidden(self, preamble: Preamble) -> Iterator[tuple[float, float, float]]:
         """What the provider adds that it was not sent."""
