@@ -177,3 +177,50 @@ def test_a_run_with_a_late_count_is_freed_after_it() -> None:
 
         asyncio.run(main())
     """)
+
+
+def test_a_stop_does_not_wait_for_the_list_of_prices() -> None:
+    pytest.importorskip("genai_prices")
+    in_a_process("""
+        import importlib
+        from quiesce.usage import price_list
+
+        may_load, real = threading.Event(), price_list.published_price
+
+        def held(model):
+            assert threading.current_thread().name == "quiesce-prices", "the loop has loaded the list"
+            assert may_load.wait(30)
+            return real(model)
+
+        price_list.published_price = held
+
+        async def main():
+            result = await cut(agent(CUT))
+            (entry,) = result.receipt.usage.entries
+            assert entry.provisional and entry.cost is None and result.receipt.usage.cost is None
+            price_list.published_price = real
+            may_load.set()
+            usage = await result.usage.final()
+            assert usage.cost is not None and usage.cost.value and not usage.entries[0].provisional
+            assert result.receipt.usage.cost == usage.cost
+            priced = await agent([Say(WORDS), Used(10, 10)]).invoke_async("Go.")
+            assert priced.cost.value and priced.usage.is_final
+
+        asyncio.run(main())
+    """)
+
+
+def test_the_first_answer_of_a_process_has_its_price() -> None:
+    pytest.importorskip("genai_prices")
+    in_a_process("""
+        result = agent([Say(WORDS), Used(10, 10)])("Go.")
+        assert result.cost is not None and result.cost.value and result.usage.is_final
+    """)
+
+
+def test_a_limited_cost_has_its_price_at_the_start() -> None:
+    pytest.importorskip("genai_prices")
+    in_a_process("""
+        result = agent([Say(WORDS), Used(10, 10)], limits=Limits(cost="1"))("Go.")
+        assert result.cost.value and result.stop_reason == "end_turn"
+    """)

@@ -88,7 +88,6 @@ class RequestBill:
 
     def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Open a ledger entry for a request that is about to be sent."""
-        self.terms.estimator.prepare()
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
@@ -266,19 +265,19 @@ class RequestBill:
     ) -> LedgerEntry:
         """Nothing more will be learnt about a request: `usage` is what was, if anything.
 
-        Where it could be counted better in a vocabulary that is not loaded, that is loaded first. The run does not
-        wait for it.
+        Where it could be counted better in a vocabulary that is not loaded, or its price is in a list that is not,
+        these are loaded first. The run does not wait for them.
         """
-        estimator = self.terms.estimator
-        count = estimator.better_usage(self._conversation, sent, received, usage or entry.usage)
-        if count is None:
+        estimator, known = self.terms.estimator, usage or entry.usage
+        count = estimator.better_usage(self._conversation, sent, received, known)
+        if count is None and not estimator.waits_for_price:
             return self._supersede(entry, usage, estimator, ended) if entry.provisional else entry
         entry = entry if entry.provisional else self.ledger.expect(entry.id)
         late = LateCount(
-            lambda: self._supersede(entry, count(), estimator, ended) and None,
+            lambda: self._supersede(entry, known if count is None else count(), estimator, ended) and None,
             lambda: self._supersede(entry, usage, estimator, ended) and None,
         )
-        estimator.load(late.loaded)
+        estimator.load_missing(late.loaded, vocabulary=count is not None)
         return entry
 
     def _supersede(

@@ -26,7 +26,7 @@ from ..tools.big_results import MAX_RESULT
 from ..tools.tool import Tool
 from ..usage.estimate.calibration import Calibration
 from ..usage.estimate.estimator import UsageEstimator
-from ..usage.price_list import published_price
+from ..usage.price_list import loaded_price
 from ..usage.prices import Price
 from ..usage.stop_policy import RequestStopPolicy, policy_for
 from .instructions import Instruction
@@ -86,7 +86,7 @@ def open_estimator(model: Model, calibration: Calibration | None = None) -> Usag
     return UsageEstimator(
         model.name,
         tokenizer=getattr(model, "tokenizer", None),
-        price=model.price or published_price,
+        price=model.price or loaded_price,
         calibration=calibration,
         is_deployment=getattr(model, "is_deployment", False),
     )
@@ -110,8 +110,8 @@ def check_price(config: RunConfig) -> RunConfig:
 
 
 def price_of(config: RunConfig) -> Price | None:
-    """What the model's tokens cost: its own price, or the published one."""
-    return config.model.price if config.estimator is None else config.estimator.price
+    """What the model's tokens cost: its own price, or the published one, whose list is loaded for that."""
+    return config.model.price if config.estimator is None else config.estimator.load_price()
 
 
 def billing_terms(config: RunConfig) -> BillingTerms:

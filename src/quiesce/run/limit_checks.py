@@ -130,6 +130,7 @@ async def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
     if not budgets and not bill.terms.estimator.counts_slowly:
         return None
     await bill.terms.estimator.loaded()
+    await bill.terms.estimator.price_known()
     return Meter(bill.entry_id, budgets, bill.terms.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 

@@ -164,6 +164,8 @@ async def call_model(state: RunState) -> Phase | None:
         return retry_or_raise(state, error)
     except GuardrailTripped as tripped:
         return stop_for_guardrail(state, builder, tripped)
+    if state.spending.bill.terms.estimator.waits_for_price:
+        await state.spending.bill.terms.estimator.price_known()
     state.spending.close_entry("completed")
     return Phase.ANSWERED
 
@@ -213,6 +215,7 @@ async def read_deltas(
     state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta], watch: StreamWatch
 ) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
+    state.spending.bill.terms.estimator.prepare()  # not before: the request is sent, and need not share the interpreter
     token, broadcast, meter = state.progress.work_token, state.events, await build_meter(state, state.spending.bill)
     idle = True
     async for delta in deltas:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
-import sys
-import threading
-from contextlib import suppress
+from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
+from .._threads.loading import call_all, start_loading
 from .prices import Price, Tier
 
 # What Quiesce calls a provider, where the list calls it something else.
@@ -36,9 +36,11 @@ def published_price(model: str) -> Price | None:
     if not _may_be_listed(provider, name):
         return None
     try:
-        prices: Any = importlib.import_module("genai_prices")
+        prices: Any = importlib.import_module(_LIST)
     except ImportError:
         return None
+    finally:
+        _loaded.add(_LIST)
     usage = prices.Usage(input_tokens=0, output_tokens=0)
     try:
         found = prices.calc_price(usage, name, provider_id=_PROVIDERS.get(provider, provider) or None)
@@ -47,17 +49,48 @@ def published_price(model: str) -> Price | None:
     return _price(found.model_price)
 
 
-def load_prices(model: str) -> None:
-    """Begin to load the list that a model may be in, in a thread: importing it takes a while."""
-    if "genai_prices" not in sys.modules and not _loading and _may_be_listed(*_split(model)):
-        # Asked for a price, because the package imports its table only then.
-        thread = threading.Thread(target=published_price, args=(model,), name="quiesce-prices", daemon=True)
-        with suppress(RuntimeError):  # no thread can be started: it is loaded when it is needed
-            thread.start()
-            _loading.append(thread)
+def loaded_price(model: str) -> Price | None:
+    """The list price of a model, if the list is loaded. Never waits."""
+    return published_price(model) if prices_are_loaded(model) else None
 
 
-_loading: Final[list[threading.Thread]] = []
+def prices_are_loaded(model: str) -> bool:
+    """Whether the list price of a model can be told at once: the list is loaded, or cannot have the model."""
+    return bool(_loaded) or not _may_be_listed(*_split(model))
+
+
+def load_prices(model: str, then: Callable[[], None] | None = None) -> None:
+    """Begin to load the list that a model may be in, in a thread: importing it takes a tenth of a second.
+
+    `then` is called once, when the list is loaded or cannot be: in that thread, or at once.
+    """
+    calls = [] if then is None else [then]
+    if prices_are_loaded(model):
+        call_all(calls)
+        return
+    waiting = _loading.setdefault(_LIST, calls)
+    if waiting is calls:
+        start_loading(lambda: _load(model), calls, lambda: _loading.pop(_LIST, None), name="quiesce-prices")
+        return
+    waiting.extend(calls)
+    if _loading.get(_LIST) is not waiting:  # it has ended meanwhile, perhaps before these were added
+        call_all(waiting)
+
+
+def _load(model: str) -> None:
+    try:
+        published_price(model)  # asked for a price, because the package imports its table only then
+    finally:
+        _loaded.add(_LIST)
+
+
+_LIST: Final = "genai_prices"
+_loading: Final[dict[str, list[Callable[[], None]]]] = {}
+"""What is to be called when the list is loaded."""
+_loaded: Final[set[str]] = set()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loading.clear)  # the thread is the parent's
 
 
 def _split(model: str) -> tuple[str, str]:

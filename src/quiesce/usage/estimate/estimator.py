@@ -14,7 +14,7 @@ from msgspec import structs
 from ..._threads.latch import Latch
 from ..figure import Figure, Provenance
 from ..ledger import TokenUsage
-from ..price_list import load_prices
+from ..price_list import load_prices, loaded_price, prices_are_loaded, published_price
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
@@ -73,16 +73,44 @@ class UsageEstimator:
                 self._served = f"{provider}:{model}"
                 self._figures = FigureEstimator(TokenRatio(self._model, None, self.calibration), self._served)
 
+    @property
+    def waits_for_price(self) -> bool:
+        """Whether the price is not known yet, because the list of prices is not loaded."""
+        return self._price is loaded_price and not prices_are_loaded(self._served)
+
     def prepare(self) -> None:
         """Begin to load the list of prices, in a thread: the end of an answer need not wait then."""
-        if callable(self._price):
+        if self.waits_for_price:
             load_prices(self._served)
+
+    def load_price(self) -> Price | None:
+        """The price, whose list is loaded here if it is not: for the start of a run that limits its cost."""
+        if self.waits_for_price:
+            published_price(self._served)
+        return self.price
+
+    async def price_known(self) -> None:
+        """Wait until the price is known, or known not to be in the list."""
+        if self.waits_for_price:
+            loaded: Latch[None] = Latch()
+            load_prices(self._served, lambda: loaded.set_result(None))
+            await loaded.future()
 
     # --- The vocabulary -----------------------------------------------------------------------------------------
 
     def load(self, then: Callable[[], None] | None = None) -> None:
         """Begin to load the vocabulary, in a thread. `then` is called in that thread, or at once if it need not be."""
         load_vocabulary(self._served, self._tokenizer, then)
+
+    def load_missing(self, then: Callable[[], None], *, vocabulary: bool) -> None:
+        """Begin to load the list of prices, and the vocabulary where that is wanted. `then` is called as by `load`."""
+        if self.waits_for_price:
+            served, after = self._served, then
+            then = lambda: load_prices(served, after)  # noqa: E731
+        if vocabulary:
+            self.load(then)
+        else:
+            then()
 
     async def loaded(self) -> None:
         """Wait until the vocabulary is loaded, if the model has one."""

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Final
 
+from ..._threads.loading import call_all, start_loading
+
 Count = Callable[[str], int]
 # Longer texts are not counted but estimated: counting would hold the event loop, and with it a stop, for too long.
 _LONGEST: Final = 200_000
@@ -114,15 +116,16 @@ def load_vocabulary(model: str, tokenizer: str | None = None, then: Callable[[],
     name = _name(model, tokenizer)
     calls = [] if then is None else [then]
     if name is None or not can_be_loaded(model, tokenizer):
-        _call_all(calls)
+        call_all(calls)
         return
     waiting = _loading.setdefault(name, calls)
     if waiting is calls:
-        _start_loading(name, calls)
+        # Without a thread, what was estimated stays an estimate.
+        start_loading(partial(_load, name), calls, lambda: _loading.pop(name, None), name="quiesce-vocabulary")
         return
     waiting.extend(calls)
     if _loading.get(name) is not waiting:  # it has ended meanwhile, perhaps before these were added
-        _call_all(waiting)
+        call_all(waiting)
 
 
 def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
@@ -265,33 +268,6 @@ def _is_installed(name: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec("ctok" if name.startswith("claude-") else "splintr") is not None
-
-
-def _start_loading(name: str, calls: list[Callable[[], None]]) -> None:
-    thread = threading.Thread(target=_load_and_call, args=(name, calls), name="quiesce-vocabulary", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no thread can be started: what was estimated stays an estimate
-        _loading.pop(name, None)
-        _call_all(calls)
-
-
-def _load_and_call(name: str, calls: list[Callable[[], None]]) -> None:
-    try:
-        _load(name)
-    finally:
-        _loading.pop(name, None)
-        _call_all(calls)
-
-
-def _call_all(calls: list[Callable[[], None]]) -> None:
-    """Call each once, although two threads may be here at the same time."""
-    while calls:
-        try:
-            call = calls.pop()
-        except IndexError:
-            return
-        call()
 
 
 if hasattr(os, "register_at_fork"):
