@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar, cast
 
-from .loop_callback import made_again
+from .loop_callback import call_soon_anywhere, made_again
 
 _T = TypeVar("_T")
 _keys: Final = itertools.count()
@@ -100,7 +100,7 @@ class Latch(Generic[_T]):
 
         def wake() -> None:
             with suppress(RuntimeError):  # that loop has closed, and its waiters with it
-                loop.call_soon_threadsafe(fill)
+                call_soon_anywhere(loop, fill)
 
         future.add_done_callback(lambda _: self._waiters.pop(key, None) and None)
         self._add(key, wake)

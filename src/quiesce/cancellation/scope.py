@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import anyio
 
-from .._threads.loop_callback import made_again
+from .._threads.loop_callback import call_soon_anywhere, made_again
 from .cause import Mode
 from .token import CancellationToken, Unregister
 
@@ -64,12 +64,12 @@ class StopScope:
         self._close()
 
     def _on_request(self, mode: Mode) -> None:
-        # Always through the loop's thread-safe door, even from its own thread: a signal handler runs there too,
-        # between any two lines of the task that it would cancel.
+        # Always in a later step of the loop, even from its own thread: a signal handler runs there too, between any
+        # two lines of the task that it would cancel.
         loop = self._loop
         if loop is not None and mode >= self._mode:
             with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
-                loop.call_soon_threadsafe(made_again(self._close))
+                call_soon_anywhere(loop, made_again(self._close))
 
     def _close(self) -> None:
         if self._loop is not None:

@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from .._threads.loop_callback import made_again
+from .._threads.loop_callback import call_soon_anywhere, made_again
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close_turn
@@ -243,7 +243,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     def on_request(asked: Mode) -> None:
         if not reached.done() and asked >= mode:
             with suppress(RuntimeError):  # the loop has closed
-                state.progress.loop.call_soon_threadsafe(resolve)
+                call_soon_anywhere(state.progress.loop, resolve)
 
     if state.token.wants(mode):
         resolve()

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from .._threads.loop_callback import made_again
+from .._threads.loop_callback import call_soon_anywhere, made_again
 from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
 from ..conversation.conversation import ConversationRun
@@ -103,7 +103,7 @@ def wake(state: RunState) -> None:
             state.claim.granted.set_result(None)
 
     try:
-        state.progress.loop.call_soon_threadsafe(grant)
+        call_soon_anywhere(state.progress.loop, grant)
     except RuntimeError:  # the loop has closed, and the run with it
         state.claim.conversation.release(state.run_id)
 
