@@ -54,7 +54,8 @@ class RunResult(Struct, Generic[OutT], frozen=True):
     conversation.
     `steered` is the run, in another process, that has sent this run's prompt, when `stop_reason` is "steered": the
     answer is in the session, and not here.
-    `parsed` has the structured output, if one was wanted and the run finished; read `output`.
+    `parsed` has the structured output, if one was wanted and the run finished; read `output`. `answered_at_limit` says
+    that without an `output_type` the run ended with the last answer that `on_limit="answer"` asks for.
     `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
@@ -73,6 +74,7 @@ class RunResult(Struct, Generic[OutT], frozen=True):
     children: tuple[RunResult, ...] = ()
     steered: str | None = None
     undo_log: RunEffects | None = None
+    answered_at_limit: bool = False
 
     @property
     def text(self) -> str:
@@ -106,7 +108,7 @@ class RunResult(Struct, Generic[OutT], frozen=True):
             return self.parsed[0]
         if self.stop_reason == "refusal":
             raise OutputMissing(f"The run has no output: {self.refusal}")
-        if not self.finished:
+        if not self.finished and not self.answered_at_limit:
             raise OutputMissing(f"The run has no output: it ended with stop_reason={self.stop_reason!r}.")
         return self.text  # pyright: ignore[reportReturnType]
 

@@ -233,6 +233,16 @@ def test_the_last_answer_is_the_output_if_it_fits(limits: Limits) -> None:
     assert result.output == Recipe(name="Bread")
 
 
+@pytest.mark.parametrize("output_type", [None, str])
+def test_without_an_output_type_the_last_answer_is_the_output(output_type: Any) -> None:
+    model = ScriptedModel([Call("tick")], "It ticked once.")
+    result = Agent(model, tools=[tick], output_type=output_type, limits=Limits(turns=1), on_limit="answer")("go")
+    assert (result.stop_reason, result.finished, result.output) == ("limit", False, "It ticked once.")
+    stopped = Agent(ScriptedModel([Call("tick")]), tools=[tick], limits=Limits(turns=1))("go")
+    with pytest.raises(OutputMissing):
+        _ = stopped.output
+
+
 def test_a_last_answer_that_does_not_fit_is_no_output_and_is_not_asked_for_again() -> None:
     model = ScriptedModel([Call("tick")], "I could not finish.")
     result = Agent(model, tools=[tick], output_type=Recipe, limits=Limits(turns=1), on_limit="answer")("go")

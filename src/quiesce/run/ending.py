@@ -125,7 +125,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
 
 def build_result(state: RunState, ending: Ending) -> RunResult:
     """The result of a run that ended so."""
-    journal = state.saving.journal
+    journal, finished = state.saving.journal, state.progress.finished is not None
     return RunResult(
         state.run_id,
         ending.reason,
@@ -142,6 +142,7 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         call_id=state.family.call_id,
         undo_log=RunUndo(state),
         children=state.family.results(),
+        answered_at_limit=finished and ending.reason == "limit" and state.config.output is None,
     )
 
 

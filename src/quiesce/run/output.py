@@ -112,5 +112,5 @@ def is_type(value: object) -> bool:
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:
-    """What an answer must fit; None for an answer that is text. Raises `ConfigurationError` for what is no type."""
-    return None if output_type is None else OutputSpec(output_type)
+    """What an answer must fit; None for `str` and for no type: any text will do. Raises `ConfigurationError`."""
+    return None if output_type is None or output_type is str else OutputSpec(output_type)
