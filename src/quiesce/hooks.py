@@ -18,7 +18,7 @@ import time
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, Final, TypeAlias, cast, get_args, get_type_hints
 
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
 from .cancellation.raised import is_own_error
@@ -226,6 +226,18 @@ class OnLateOutcome(HookEvent):
         self.receipt: Final = receipt
 
 
+_EVENTS: Final = (
+    BeforeRun,
+    AfterRun,
+    BeforeModelCall,
+    AfterModelCall,
+    BeforeToolCall,
+    BeforeApproval,
+    AfterToolCall,
+    OnMessage,
+    OnStop,
+    OnLateOutcome,
+)
 _Done: TypeAlias = Awaitable[None] | None
 Hook: TypeAlias = (
     Callable[[BeforeRun], _Done]
@@ -248,6 +260,8 @@ class Hooks:
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []
+        self.wanted: Final[set[type[HookEvent]]] = set()
+        """The events that at least one hook wants."""
         if isinstance(hooks, str | bytes | Mapping) or not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"hooks={hooks!r} makes no sense.", todo="Use a list of functions.")
         for hook in hooks:
@@ -255,29 +269,26 @@ class Hooks:
 
     def add(self, hook: Hook, *events: type[HookEvent]) -> None:
         """Register a hook, for the events given or for those that its first parameter names."""
-        self._hooks.append((events or _wanted(hook), hook))
+        events = events or _wanted(hook)
+        self._hooks.append((events, hook))
+        self.wanted.update(event for event in _EVENTS if issubclass(event, events))
 
     def copy(self) -> Hooks:
         """The same hooks, to add others to."""
-        twin = Hooks()
-        twin._hooks.extend(self._hooks)
-        return twin
-
-    def wanting(self, event: type[HookEvent]) -> list[Callable[[Any], _Done]]:
-        """The hooks for an event, in the order in which they were registered."""
-        return [hook for events, hook in self._hooks if issubclass(event, events)]
+        return Hooks().joined(self)
 
     def joined(self, others: Hooks) -> Hooks:
         """These hooks, then those of the others that are not here already."""
         both = Hooks()
-        both._hooks.extend((*self._hooks, *(each for each in others._hooks if each not in self._hooks)))
+        for events, hook in (*self._hooks, *(each for each in others._hooks if each not in self._hooks)):
+            both.add(hook, *events)
         return both
 
     async def call(self, event: HookEvent, on_failure: OnFailure) -> None:
-        """Call each hook that wants this event, one after the other."""
-        for hook in self.wanting(type(event)):
+        """Call each hook that wants this event, one after the other, in the order in which they were registered."""
+        for hook in [hook for events, hook in self._hooks if isinstance(event, events)]:
             try:
-                outcome = hook(event)
+                outcome = cast("Callable[[HookEvent], _Done]", hook)(event)
                 if inspect.isawaitable(outcome):
                     await outcome
             except InterruptSignal:  # a hook asks a person

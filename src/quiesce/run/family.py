@@ -44,16 +44,14 @@ class Family:
         self.ref: Final = ref
         self._run_id: Final = ref.state.run_id
         self.parent = parent
+        self.lineage: tuple[RunState, ...] = (ref.state, *(() if parent is None else parent.state.family.lineage))
+        """The run, its parent, and so on up to the root."""
         self.children: Final[list[ChildRun]] = []
 
-    @property
-    def lineage(self) -> tuple[RunState, ...]:
-        """The run, its parent, and so on up to the root."""
-        return (self.ref.state, *(() if self.parent is None else self.parent.state.family.lineage))
-
     def weaken(self) -> None:
-        """The run is at rest: neither its parts nor its parent keep it alive from now on, and it not its parent."""
+        """The run is at rest: neither its parts nor its parent keep it alive from now on, and it not its parents."""
         self.ref.weaken()
+        self.lineage = tuple(weaker(state) for state in self.lineage)
         if self.parent is not None:
             self.parent = replace(self.parent, state=weaker(self.parent.state))
 

@@ -116,7 +116,7 @@ async def announce_start(state: RunState) -> Phase | None:
         announce_answers(state, waited.interrupts, state.claim.input.answers or {})
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
-    if state.config.hooks.wanting(BeforeRun):
+    if BeforeRun in state.config.hooks.wanted:
         await state.call_hooks(BeforeRun(state.claim.context, state.token, state.claim.prompt))
     return Phase.TURN_START if state.turn.view.batch is None else Phase.ACTING
 
@@ -150,7 +150,7 @@ async def call_model(state: RunState) -> Phase | None:
     instructions = await current_instructions(state)
     builder = state.turn.begin_answer()
     request = build_request(state, messages, instructions)
-    if state.config.hooks.wanting(BeforeModelCall):
+    if BeforeModelCall in state.config.hooks.wanted:
         await state.call_hooks(BeforeModelCall(state.claim.context, state.token, request, state.progress.attempt))
     await state.save_progress()
     if state.progress.stop_wanted:
@@ -287,7 +287,7 @@ async def back_off(state: RunState) -> Phase | None:
 async def judge_answer(state: RunState) -> Phase | None:
     """Run the tools that the answer asks for; without any, the answer is the end."""
     answer = state.turn.view.answer
-    if answer is not None and state.config.hooks.wanting(AfterModelCall):
+    if answer is not None and AfterModelCall in state.config.hooks.wanted:
         await state.call_hooks(AfterModelCall(state.claim.context, state.token, answer))
     if state.spending.last_answer:
         finish_last_answer(state)
@@ -380,7 +380,7 @@ async def after_steering(state: RunState) -> Phase | None:
     while state.prompts.unannounced:
         message, *rest = state.prompts.unannounced
         state.prompts.unannounced = tuple(rest)
-        if state.config.hooks.wanting(OnMessage):
+        if OnMessage in state.config.hooks.wanted:
             await state.call_hooks(OnMessage(state.claim.context, state.token, message))
     return Phase.TURN_START
 
@@ -388,7 +388,7 @@ async def after_steering(state: RunState) -> Phase | None:
 async def announce(state: RunState, message: Message) -> None:
     """Tell readers and hooks about a message that is in the conversation now."""
     state.events.push(MessageAdded(message))
-    if state.config.hooks.wanting(OnMessage):
+    if OnMessage in state.config.hooks.wanted:
         await state.call_hooks(OnMessage(state.claim.context, state.token, message))
 
 

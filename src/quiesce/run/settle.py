@@ -64,13 +64,12 @@ async def settle(state: RunState) -> None:
         await _pause_if_large(state, added)
         if not _waits_for_person(state):  # a stop may have come before the question was out
             await state.tools.processes.close(state.shield, urgent)
-        wanting = state.config.hooks.wanting
-        wanted = [kind for kind in (OnMessage, AfterRun) if wanting(kind)]
-        if wanted:  # hooks see the end only when everything before it is saved
+        has_last_hooks = not state.config.hooks.wanted.isdisjoint((OnMessage, AfterRun))
+        if has_last_hooks:  # hooks see the end only when everything before it is saved
             await _save(state)
         ending = write_ending(state, phase, waited_for)
         result = state.result = build_result(state, ending)
-        if wanted:
+        if has_last_hooks:
             await _call_last_hooks(state, ending, result, added, urgent)
     finally:
         forget_urgent()
@@ -143,7 +142,7 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     cause = None if state.progress.over else state.token.cause
     if cause is not None:
         state.events.push(StopRequested(cause, waited_for))
-        if state.config.hooks.wanting(OnStop):
+        if OnStop in state.config.hooks.wanted:
             hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if batch is not None:
         await batch.stop(state.shield, urgent)
@@ -259,14 +258,14 @@ async def _call_last_hooks(
     state: RunState, ending: Ending, result: RunResult, added: tuple[Message, ...], urgent: asyncio.Future[None]
 ) -> None:
     """Call the hooks for the last messages, and for the end. Any stop cuts those of a run that had finished."""
-    context, token, wanting = state.claim.context, state.token, state.config.hooks.wanting
+    context, token, wanted = state.claim.context, state.token, state.config.hooks.wanted
     any_stop, forget = when(state, Mode.AFTER_TURN)
     bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
     try:
-        if wanting(OnMessage):
+        if OnMessage in wanted:
             for message in added:
                 await _call_hooks(state, OnMessage(context, token, message), bound, unless)
-        if wanting(AfterRun):
+        if AfterRun in wanted:
             await _call_hooks(state, AfterRun(context, token, result), bound, unless)
     finally:
         forget()

@@ -161,7 +161,7 @@ class RunTools:
     async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
         state = self._state
-        if not state.config.hooks.wanting(BeforeToolCall):
+        if BeforeToolCall not in state.config.hooks.wanted:
             return None
         await state.saving.durable()
         event = BeforeToolCall(state.claim.context, state.token, call, questions)
@@ -176,7 +176,7 @@ class RunTools:
             failures.append(name)
             state.hook_failed(name, event, error)
 
-        if not state.config.hooks.wanting(BeforeApproval):
+        if BeforeApproval not in state.config.hooks.wanted:
             return False
         await state.saving.durable()
         event = BeforeApproval(state.claim.context, state.token, interrupt, definition)
@@ -212,7 +212,7 @@ class RunTools:
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Show the hooks a result; they may give another one."""
         state = self._state
-        if not state.config.hooks.wanting(AfterToolCall):
+        if AfterToolCall not in state.config.hooks.wanted:
             return result
         event = AfterToolCall(state.claim.context, state.token, call, result)
         await state.config.hooks.call(event, state.hook_failed)
@@ -245,7 +245,7 @@ class RunTools:
 
     def _call_late_hooks(self, outcome: LateOutcome) -> None:
         state = self._state
-        if state.config.hooks.wanting(OnLateOutcome):
+        if OnLateOutcome in state.config.hooks.wanted:
             receipt = None if state.result is None else state.result.receipt
             event = OnLateOutcome(state.claim.context, state.token, outcome, receipt)
             calls = state.config.hooks.call(event, state.hook_failed)

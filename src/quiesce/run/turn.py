@@ -86,10 +86,11 @@ class TurnInProgress:
 
     def request_messages(self) -> tuple[Message, ...]:
         """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
-        settled, said = self._settled, self._continued
-        if not said:
-            return settled
-        return (*settled, AssistantMessage(said) if self.pauses else prefill_message(said))
+        messages, said = self._conversation.messages, self._continued
+        if said is None:
+            return messages
+        beginning = (AssistantMessage(said) if self.pauses else prefill_message(said),) if said else ()
+        return (*messages[:-1], *beginning)
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -107,8 +108,9 @@ class TurnInProgress:
 
     def begin_answer(self) -> AnswerBuilder:
         """A new answer to what is settled."""
-        builder = AnswerBuilder(self._call_ids.of(self._conversation.messages), self._continued or ())
-        self.view = TurnView(self._settled, builder)
+        messages = self._conversation.messages
+        builder = AnswerBuilder(self._call_ids.of(messages), self._continued or ())
+        self.view = TurnView(messages if self._continued is None else messages[:-1], builder)
         return builder
 
     def go_on_after_pause(self) -> None:
@@ -137,7 +139,7 @@ class TurnInProgress:
         if turn:
             self._conversation.append(*turn, replacing=self._replacing)
             self._continued, self.pauses = None, 0
-        self.view = TurnView(self._conversation.messages)
+        self.begin()
 
     def drop_committed(self) -> None:
         """Forget a turn that is in the conversation already: an exception such as Ctrl-C came right after that."""
@@ -154,12 +156,6 @@ class TurnInProgress:
         self._conversation.append(message)
         self._continued, self.pauses = None, 0
         self.begin()
-
-    @property
-    def _settled(self) -> tuple[Message, ...]:
-        """The conversation before the answer that is being written, or is next."""
-        messages = self._conversation.messages
-        return messages if self._continued is None else messages[:-1]
 
     @property
     def _replacing(self) -> int:
