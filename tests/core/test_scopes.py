@@ -11,6 +11,11 @@ from tests.core.kit import passes
 pytestmark = pytest.mark.promise("P1", "P7")
 
 
+def react_at(scope: StopScope, mode: Mode) -> bool:
+    scope.mode = mode
+    return scope.react()
+
+
 # --- Scopes ----------------------------------------------------------------------------------------------------------
 
 
@@ -43,10 +48,10 @@ async def test_a_scope_reacts_to_modes():
         token.cancel(mode="after_tools")
         await passes()
         passed.append("after_tools")
-        scope.react_at(Mode.NOW)
+        react_at(scope, Mode.NOW)
         await passes()
         passed.append("now")
-        scope.react_at(Mode.AFTER_TURN)
+        react_at(scope, Mode.AFTER_TURN)
         await passes()
         passed.append("never")
     assert passed == ["after_tools", "now"]
@@ -55,7 +60,7 @@ async def test_a_scope_reacts_to_modes():
 async def test_a_scope_reacts_at_once_and_later_in_the_mode_it_was_changed_to():
     token, passed = CancellationToken(), []
     with StopScope(token, Mode.KILL) as scope:
-        assert scope.react_at(Mode.AFTER_TOOLS) is False
+        assert react_at(scope, Mode.AFTER_TOOLS) is False
         token.cancel(mode="after_turn")
         await passes()
         passed.append("after_turn")
@@ -64,11 +69,11 @@ async def test_a_scope_reacts_at_once_and_later_in_the_mode_it_was_changed_to():
         passed.append("never")
     assert passed == ["after_turn"]
     with StopScope(token, Mode.NOW) as scope:
-        assert scope.react_at(Mode.KILL) is False
+        assert react_at(scope, Mode.KILL) is False
         token.cancel(mode="now")
         await passes()
         passed.append("now")
-        assert scope.react_at(Mode.NOW) is True
+        assert react_at(scope, Mode.NOW) is True
         await passes()
         passed.append("never")
     assert passed == ["after_turn", "now"]

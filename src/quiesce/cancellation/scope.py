@@ -17,13 +17,13 @@ from .token import CancellationToken, Unregister
 class StopScope:
     """An anyio cancel scope that a token closes, from whichever thread.
 
-    `mode` is the most patient mode that closes it; `react_at()` changes that while the scope is open. Nothing polls and
-    nothing watches: the token calls, and the scope's own loop closes it.
+    `mode` is the most patient mode that closes it. The task inside it may change that, and calls `react()` then if a
+    stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it.
     """
 
     def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
         self._token: Final = token
-        self._mode = mode
+        self.mode = mode
         self._scope: Final = anyio.CancelScope()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._forget: Unregister | None = None
@@ -51,10 +51,9 @@ class StopScope:
                 self._scope.__exit__(kind, error, trace)
             raise
 
-    def react_at(self, mode: Mode) -> bool:
-        """Change how urgent a stop must be to close the scope; whether one closes it now. For the task inside it."""
-        self._mode = mode
-        wanted = self._token.wants(mode)
+    def react(self) -> bool:
+        """Close the scope if a stop was asked for that is as urgent as its mode now is; whether it is closed."""
+        wanted = self._token.wants(self.mode)
         if wanted:
             self._scope.cancel()
         return wanted
@@ -67,7 +66,7 @@ class StopScope:
         # Always in a later step of the loop, even from its own thread: a signal handler runs there too, between any
         # two lines of the task that it would cancel.
         loop = self._loop
-        if loop is not None and mode >= self._mode:
+        if loop is not None and mode >= self.mode:
             with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
                 call_soon_anywhere(loop, made_again(self._close))
 

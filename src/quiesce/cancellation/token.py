@@ -31,7 +31,17 @@ Unregister = Callable[[], None]
 class CancellationToken:
     """A thread-safe one-way latch with a `Cause`. The first cause wins; later calls can only make it more urgent."""
 
-    __slots__ = ("__weakref__", "_children", "_first", "_modes", "_once", "_parents", "_watchers", "stop_now")
+    __slots__ = (
+        "__weakref__",
+        "_children",
+        "_first",
+        "_modes",
+        "_once",
+        "_parents",
+        "_watchers",
+        "stop_asked",
+        "stop_now",
+    )
 
     def __init__(self) -> None:
         self._first: Final[dict[str, Cause]] = {}
@@ -40,6 +50,8 @@ class CancellationToken:
         self._once: Final[dict[int, _Callback]] = {}
         self._children: Final[dict[int, weakref.ref[CancellationToken]]] = {}
         self._parents: tuple[CancellationToken, ...] = ()
+        self.stop_asked: bool = False
+        """True once a stop was asked for. A plain attribute, because it is read in each phase of each run."""
         self.stop_now: bool = False
         """True once the mode is `now` or `kill`. A plain attribute, because it is read for every streamed chunk."""
 
@@ -67,6 +79,7 @@ class CancellationToken:
             token, cause = waiting.pop()
             first = token._first.setdefault("cause", cause)
             token._modes.setdefault(cause.mode, cause)
+            token.stop_asked = True
             token.stop_now = token.stop_now or cause.mode >= Mode.NOW
             token._notify(token.mode or cause.mode)
             waiting.extend((child, first.from_parent(cause.mode)) for child in token._living_children())
@@ -98,6 +111,7 @@ class CancellationToken:
         if strongest is None or cause.mode > strongest:
             self._first.setdefault("cause", cause)
             mine = self._modes.setdefault(cause.mode, cause) is cause
+            self.stop_asked = True
             if cause.mode >= Mode.NOW:
                 self.stop_now = True
             return mine
@@ -137,8 +151,6 @@ class CancellationToken:
 
     def wants(self, mode: Mode) -> bool:
         """Whether a stop at least as urgent as `mode` was asked for."""
-        if not self._first:  # in each phase of each run that is not stopped
-            return False
         strongest = self.mode
         return strongest is not None and strongest >= mode
 

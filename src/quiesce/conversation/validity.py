@@ -138,6 +138,8 @@ def user_message(prompt: Prompt) -> UserMessage:
     match prompt:
         case str():
             message = UserMessage((Text(prompt),))
+            if type(prompt) is str and _is_plain_text(message.content):  # the usual case, told fast
+                return message
         case UserMessage():
             message = prompt
         case list() | tuple():

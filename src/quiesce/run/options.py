@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
@@ -77,37 +78,63 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     one_step: bool
 
 
+def _check_session(session: object) -> None:
+    if session is not None:
+        from .session_checks import check_session  # with it come the stores
+
+        check_session(session)
+
+
+def _check_name(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}={value!r} makes no sense.", todo="Use a name.")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name}={value!r} makes no sense.", todo="Use True or False.")
+
+
+def _check_choice(name: str, value: object, allowed: Any) -> None:
+    if value is not None:
+        check_choice(name, value, allowed)
+
+
 _KNOWN: Final = frozenset(RunOptions.__annotations__)
+# Options that are checked before there is a run; the others are checked as they are used.
+_CHECKS: Final[dict[str, Callable[[Any], object]]] = {
+    "timeout": checked_seconds,
+    "limits": lambda value: check_instance("limits", value, Limits, "Limits(...)"),
+    "token": lambda value: check_instance("token", value, CancellationToken, "a CancellationToken"),
+    "conversation": lambda value: check_instance(
+        "conversation", value, Conversation, "a Conversation, a Session, or None"
+    ),
+    "session": _check_session,
+    "settings": lambda value: check_text_keys("settings", value),
+    "retry": lambda value: check_instance("retry", value, Retry, "Retry(...)"),
+    "middleware": checked_middleware,
+    "within": lambda value: check_instance(
+        "within", value, ToolContext, "the ToolContext of the tool that starts the run"
+    ),
+    "owner": partial(_check_name, "owner"),
+    "run_id": partial(_check_name, "run_id"),
+    "one_step": partial(_check_flag, "one_step"),
+    "first_token_timeout": partial(checked_timeout, "first_token_timeout"),
+    "stream_gap_timeout": partial(checked_timeout, "stream_gap_timeout"),
+    "on_busy": partial(_check_choice, "on_busy", allowed=OnBusy),
+    "on_prompt": partial(_check_choice, "on_prompt", allowed=OnPrompt),
+    "on_limit": partial(_check_choice, "on_limit", allowed=OnLimit),
+}
 
 
 def check_options(options: RunOptions[Any]) -> None:
     """Raises `ConfigurationError` for an option that does not exist, or has a value that cannot be meant."""
-    for name in options:
+    for name, value in options.items():
         if name not in _KNOWN:
             raise ConfigurationError(
                 f"There is no option {name!r} of a run.", todo=f"Use: {', '.join(sorted(_KNOWN))}."
             )
-    checked_seconds(options.get("timeout"))
-    check_instance("limits", options.get("limits"), Limits, "Limits(...)")
-    check_instance("token", options.get("token"), CancellationToken, "a CancellationToken")
-    check_instance("conversation", options.get("conversation"), Conversation, "a Conversation, a Session, or None")
-    if options.get("session") is not None:
-        from .session_checks import check_session  # with it come the stores
-
-        check_session(options.get("session"))
-    check_text_keys("settings", options.get("settings"))
-    check_instance("retry", options.get("retry"), Retry, "Retry(...)")
-    checked_middleware(options.get("middleware"))
-    check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
-    for name in ("owner", "run_id"):
-        if not isinstance(options.get(name, ""), str):
-            raise ConfigurationError(f"{name}={options.get(name)!r} makes no sense.", todo="Use a name.")
-    if not isinstance(options.get("one_step", False), bool):
-        raise ConfigurationError(f"one_step={options.get('one_step')!r} makes no sense.", todo="Use True or False.")
-    for name in ("first_token_timeout", "stream_gap_timeout"):
-        checked_timeout(name, options.get(name))
-    for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt), ("on_limit", OnLimit)):
-        if options.get(name) is not None:
-            check_choice(name, options.get(name), allowed)
+        if name in _CHECKS:
+            _CHECKS[name](value)
     if "session" in options and options.get("conversation") is not None:
         raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")

@@ -43,12 +43,15 @@ class Progress:
         self.phase = phase
         if phase is Phase.ENDED:
             self._stop_watching()
-        return self.scope is not None and phase in STOPS_AT and self.scope.react_at(STOPS_AT[phase])
+        if self.scope is None or phase not in STOPS_AT:
+            return False
+        self.scope.mode = STOPS_AT[phase]
+        return self.work_token.stop_asked and self.scope.react()
 
     @property
     def stop_wanted(self) -> bool:
         """Whether a stop was asked for that the current phase obeys."""
-        return self.work_token.wants(STOPS_AT[self.phase])
+        return self.work_token.stop_asked and self.work_token.wants(STOPS_AT[self.phase])
 
     @property
     def over(self) -> bool:
