@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from quiesce.conversation.validity import faults, user_message
-from quiesce.fleet.engine import PgQueuerEngine
+from quiesce.fleet.engine import Engine
 from quiesce.fleet.schema import MIGRATIONS
 from quiesce.messages import Outcome, ToolMessage
 from quiesce.sessions import Session
@@ -43,7 +43,7 @@ async def schema_of(url: str) -> int:
 
 async def make_first_tables(url: str) -> None:
     """The tables as the first version made them, with a queued run, and one whose worker is lost."""
-    connection, engine = await asyncpg.connect(url), PgQueuerEngine()
+    connection, engine = await asyncpg.connect(url), Engine()
     await connection.execute("CREATE TABLE quiesce_fleet_schema (version INTEGER NOT NULL)")
     for statement in MIGRATIONS[0]:
         await connection.execute(statement)

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from quiesce.server import Settings, compression, create_app
 from quiesce.server.openapi import OPERATIONS, document
-from quiesce.server.openapi_words import OPERATION_WORDS, TAGS, stale_words
+from quiesce.server.openapi_words import FIELD_WORDS, OPERATION_WORDS, TAGS
 
 from .support import serving, talker
 
@@ -63,7 +63,7 @@ def test_every_operation_and_every_field_is_described() -> None:
         f"{name}.{field}": each for name, one in schemas.items() for field, each in one.get("properties", {}).items()
     }
     assert [name for name, each in fields.items() if not each.get("description")] == []
-    assert stale_words(set(fields)) == []
+    assert FIELD_WORDS.keys() <= fields.keys()
     assert [name for name, each in schemas.items() if not each.get("description") and each.get("properties")] == []
     assert {each.id for each in OPERATIONS} == set(OPERATION_WORDS)
     for methods in whole["paths"].values():

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from .json_lines import add_option, print_line
+from .json_lines import add_option, print_line, tell
 from .main import Subparsers
 from .remote import add_options, at_server, run_at_server
 from .run_answers import add_options as add_answer_options
@@ -41,10 +41,7 @@ def run(options: argparse.Namespace) -> int:
 async def _answer(client: Client, options: argparse.Namespace) -> int:
     run = await run_at_server(client, options.id)
     if not run.interrupts:
-        if options.json:
-            print_line({"run": run.id, "continued_as": None, "waiting": []})
-            return NOTHING_ASKED
-        print(clean(f"{run.id} asks nothing."))
+        tell(options, f"{run.id} asks nothing.", {"run": run.id, "continued_as": None, "waiting": []})
         return NOTHING_ASKED
     answers = answers_to(run.interrupts, options)
     left = tuple(each for each in run.interrupts if each.id not in answers)
@@ -57,8 +54,6 @@ async def _answer(client: Client, options: argparse.Namespace) -> int:
         print("Use --approve, --deny or --ask.", file=sys.stderr)
         return STILL_WAITING
     going_on = await client.resume_run(run.id, {name: sent_answer(answer) for name, answer in answers.items()})
-    if options.json:
-        print_line({"run": run.id, "continued_as": going_on.id, "waiting": left})
-        return STILL_WAITING if left else 0
-    print(clean(f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."))
+    text = f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."
+    tell(options, text, {"run": run.id, "continued_as": going_on.id, "waiting": left})
     return STILL_WAITING if left else 0

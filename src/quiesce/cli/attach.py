@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .json_lines import add_option
 from .main import Subparsers
-from .remote import add_options, add_store_option, at_server, run_at_server, store_of
+from .remote import add_options, add_store_option, at_server, in_fleet, run_at_server, store_of
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -55,8 +55,6 @@ def run(options: argparse.Namespace) -> int:
         with printer:
             if store_of(options) is None:
                 return at_server(options, lambda client: _at_server(client, options, printer))
-            from .fleet_store import in_fleet
-
             return in_fleet(options, lambda fleet: _in_fleet(fleet, options, printer))
     except KeyboardInterrupt:
         print(file=sys.stderr)

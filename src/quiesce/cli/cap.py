@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from .json_lines import add_option, print_line
+from .json_lines import add_option, tell_all
 from .main import Subparsers
-from .remote import add_store_option
-from .sanitize import clean
+from .remote import add_store_option, in_fleet
 
 if TYPE_CHECKING:
     from ..fleet.cap_table import Cap, CapUse
@@ -50,7 +49,6 @@ def _money(text: str) -> Decimal:
 def run(options: argparse.Namespace) -> int:
     """Set or remove a cap, and print all of them; returns 1 when there is none to remove."""
     from ..fleet.cap_table import EACH, Cap
-    from .fleet_store import in_fleet
 
     owner = EACH if options.each_key else options.key or ""
     values = {name: getattr(options, name) for name in _VALUES}
@@ -66,24 +64,19 @@ def run(options: argparse.Namespace) -> int:
                 print("There is no such cap.")
         elif is_set:
             await fleet.caps.set(Cap(owner, options.agent, **values))
-        await _show(fleet, as_json=options.json)
+        tell_all(options, await fleet.caps.list(), _text, "No caps.", _value)
         return 0 if removed else 1
 
     return in_fleet(options, change)
 
 
-async def _show(fleet: Fleet, *, as_json: bool) -> None:
-    caps = await fleet.caps.list()
-    for cap, used in caps:
-        if as_json:
-            print_line({**structs.asdict(cap), "used": None if used is None else used._asdict()})
-        else:
-            print(clean(f"{cap.scope}: {', '.join(_parts(cap, used))}"))
-    if not caps and not as_json:
-        print("No caps.")
+def _value(listed: tuple[Cap, CapUse | None]) -> dict[str, Any]:
+    cap, used = listed
+    return {**structs.asdict(cap), "used": None if used is None else used._asdict()}
 
 
-def _parts(cap: Cap, used: CapUse | None) -> list[str]:
+def _text(listed: tuple[Cap, CapUse | None]) -> str:
+    cap, used = listed
     parts: list[str] = []
     for value, unit, amount in (
         (cap.runs, "runs at once", used and used.runs),
@@ -92,4 +85,4 @@ def _parts(cap: Cap, used: CapUse | None) -> list[str]:
     ):
         if value is not None:
             parts.append(f"{value:,} {unit}" + ("" if amount is None else f" ({amount:,} used)"))
-    return parts
+    return f"{cap.scope}: {', '.join(parts)}"

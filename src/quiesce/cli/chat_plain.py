@@ -205,18 +205,18 @@ class PlainChat:
                 self._print(f"! {clean(str(error))}")
                 return
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: Event, indent: str = "  ") -> None:
         match event:
             case TextDelta(text):
                 sys.stdout.write(clean(text))
                 sys.stdout.flush()
                 self._line_is_open = not text.endswith("\n")
             case ToolStarted(call):
-                self._print(f"  > {call_line(call.name, call.arguments)}")
+                self._print(f"{indent}> {call_line(call.name, call.arguments)}")
             case ToolEnded(result):
-                self._print(f"  {result_line(result)}")
-            case ChildEvent(_, _, inner):
-                self._show_child(inner, "    ")
+                self._print(f"{indent}{result_line(result)}")
+            case ChildEvent(_, _, ToolStarted() | ToolEnded() | ChildEvent() as inner):  # the tools of a sub-agent
+                self._show(inner, f"{indent}  ")
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
             case ModelCallWaiting(_, _, reason):
@@ -229,18 +229,6 @@ class PlainChat:
                     self._print(f"! {clean(error)}")
                 if receipt.cause is not None or reason == "error":
                     self._print(clean(str(receipt)))
-            case _:
-                pass
-
-    def _show_child(self, event: Event, indent: str) -> None:
-        """The tools of a sub-agent, indented."""
-        match event:
-            case ChildEvent(_, _, inner):
-                self._show_child(inner, f"{indent}  ")
-            case ToolStarted(call):
-                self._print(f"{indent}> {call_line(call.name, call.arguments)}")
-            case ToolEnded(result):
-                self._print(f"{indent}{result_line(result)}")
             case _:
                 pass
 

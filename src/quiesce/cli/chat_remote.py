@@ -93,12 +93,10 @@ class RemoteRun:
 
     def cancel_tool(self, call_id: str, reason: str) -> None:
         """Stop one tool call."""
-        self._send(self._cancel_tool(call_id, reason), "The stop of the tool has not reached the server")
+        request = self._client.cancel_tool(self.id, call_id, reason)
+        self._send(request, "The stop of the tool has not reached the server")
 
-    async def _cancel_tool(self, call_id: str, reason: str) -> None:
-        await self._client.cancel_tool(self.id, call_id, reason)
-
-    def _send(self, request: Coroutine[Any, Any, None], failure: str) -> None:
+    def _send(self, request: Coroutine[Any, Any, object], failure: str) -> None:
         async def send() -> None:
             try:
                 await request

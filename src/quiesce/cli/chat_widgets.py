@@ -14,21 +14,12 @@ from ..messages import Outcome, ToolCall, ToolResult
 from .chat_draft import Completion, PastedBlocks, complete
 from .chat_text import COMMAND_NAMES, fraction, progress_text
 from .sanitize import call_line, clean, one_line
+from .trace_tree import OUTCOMES
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND: Final = 10
 _SEPARATOR: Final = " · "
 _MARK: Final = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
-_OUTCOME_TEXT: Final = {
-    Outcome.COMPLETED: "done",
-    Outcome.NEVER_STARTED: "never started",
-    Outcome.CANCELLED: "cancelled while running",
-    Outcome.KILLED: "killed",
-    Outcome.ABANDONED: "abandoned, may still be running",
-    Outcome.UNKNOWN: "unknown",
-}
-
-
 # Seconds that a question must be on the screen before one key answers it. A key that was meant for the draft is text.
 _QUESTION_SETTLES: Final = 0.5
 
@@ -281,9 +272,8 @@ class ToolLine(Static):
     def _draw_ended(self, result: ToolResult) -> Text:
         good = result.outcome is Outcome.COMPLETED and not result.is_error
         line = Text.assemble(("✓ " if good else "✗ ", "bold green" if good else "bold red"), self._call_line)
-        word = _OUTCOME_TEXT[result.outcome] if not (result.is_error and good) else "failed"
         if result.outcome is not Outcome.COMPLETED:
-            line.append(f"  {word}", "red")
+            line.append(f"  {OUTCOMES[result.outcome]}", "red")
         line.append(f"  {self._took:.1f} s", "dim")
         if text := one_line(result.text, 160):
             line.append(f"\n  {text}", "dim")

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
 
 from ..cancellation import Mode
-from ..errors import ConfigurationError
-from ..fleet.client import Fleet, opened
+from ..fleet.client import Fleet
 from ..fleet.records import ACTIVE, FleetRun, StopState
-from .freeze import show_active
+from .freeze import show_active, stops_text
 from .json_lines import print_line
-from .remote import STORE_VARIABLE, only_run, store_of
+from .remote import only_run
 from .sanitize import clean
 
 # The usage of a run that goes on is in its journal, which `ps` does not read.
 _NOT_KNOWN: Final = {key: {"value": None, "low": 0, "source": "unknown"} for key in ("input", "output")}
-
-
-def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[Any, Any, int]]) -> int:
-    """Run a command with the fleet that the options name."""
-    url = store_of(options)
-    if url is None:
-        raise ConfigurationError("No store is named.", todo=f"Use --store postgresql://..., or {STORE_VARIABLE}.")
-
-    async def main() -> int:
-        async with opened(url) as fleet:
-            return await command(fleet)
-
-    return asyncio.run(main())
 
 
 async def chosen_run(fleet: Fleet, wanted: str) -> FleetRun:
@@ -40,18 +25,17 @@ async def chosen_run(fleet: Fleet, wanted: str) -> FleetRun:
     return only_run(await fleet.runs(prefix=wanted, limit=4), wanted)
 
 
-async def listed_runs(fleet: Fleet, options: argparse.Namespace, into: list[dict[str, Any]]) -> int:
-    """Add the runs that the options of `ps` choose, the newest first."""
+async def listed_runs(fleet: Fleet, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The runs that the options of `ps` choose, the newest first."""
     states = (("running",) if options.state == "stopping" else (options.state,)) if options.state else ()
     if not options.state and not options.all:
         states = ACTIVE
     if not options.json:
         await show_active(fleet)
     views = (view(run) for run in await fleet.runs(states=states, limit=options.limit))
-    into.extend(
+    return [
         each for each in views if options.state in (None, each["state"]) and options.session in (None, each["session"])
-    )
-    return 0
+    ]
 
 
 async def stop_runs(fleet: Fleet, options: argparse.Namespace) -> int:
@@ -60,7 +44,7 @@ async def stop_runs(fleet: Fleet, options: argparse.Namespace) -> int:
     if options.all:
         stopped = await fleet.stop_all(options.reason, agent=options.agent, mode=mode, undo=undo)
         if not options.json:
-            print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
+            print(stops_text(stopped))
         wait = options.wait or 0.0
         async with asyncio.TaskGroup() as group:
             rests = [group.create_task(fleet.rest(run_id, wait)) for run_id in stopped] if wait else []

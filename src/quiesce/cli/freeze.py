@@ -6,14 +6,15 @@ import argparse
 import getpass
 import socket
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..cancellation import Mode
-from .json_lines import add_option, print_line
+from .json_lines import add_option, print_line, tell_all
 from .main import Subparsers
-from .remote import add_store_option
+from .remote import add_mode_option, add_store_option, in_fleet
 from .sanitize import clean
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommands."""
     freeze = subparsers.add_parser("freeze", help="stop all runs of an agent of a fleet, and refuse new ones")
     _add_options(freeze, "freeze")
-    freeze.add_argument(
-        "--mode",
-        choices=[mode.value for mode in Mode],
-        default=Mode.NOW.value,
-        help="how urgently to stop its runs (default: %(default)s)",
-    )
+    add_mode_option(freeze, "stop its runs")
     freeze.add_argument("--list", action="store_true", help="only print the freezes on record, the newest last")
     freeze.set_defaults(run=run, usage_error=freeze.error)
     unfreeze = subparsers.add_parser("unfreeze", help="release a freeze: runs of the agent may start again")
@@ -49,10 +45,8 @@ def _add_options(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Freeze, or print the record."""
-    from .fleet_store import in_fleet
-
     if options.list:
-        return in_fleet(options, lambda fleet: show_record(fleet, as_json=options.json))
+        return in_fleet(options, lambda fleet: _show_record(fleet, options))
     _check_target(options)
 
     async def freeze(fleet: Fleet) -> int:
@@ -61,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
         )
         if options.json:
             print_line({**msgspec.to_builtins(made), "stopped": stopped})
-            return 0
-        print(clean(made.words))
-        print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
+        else:
+            print(clean(made.words))
+            print(stops_text(stopped))
         return 0
 
     return in_fleet(options, freeze)
@@ -71,8 +65,6 @@ def run(options: argparse.Namespace) -> int:
 
 def run_release(options: argparse.Namespace) -> int:
     """Release a freeze; returns 1 when there is none."""
-    from .fleet_store import in_fleet
-
     _check_target(options)
 
     async def release(fleet: Fleet) -> int:
@@ -103,16 +95,14 @@ async def show_active(fleet: Fleet) -> None:
         print(clean(f"FROZEN since {_time(each.created)}: {each.words}"))
 
 
-async def show_record(fleet: Fleet, *, as_json: bool) -> int:
-    """Print the freezes on record, the newest last."""
+def stops_text(stopped: Sequence[str]) -> str:
+    """For how many runs a stop is accepted."""
+    return f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}."
+
+
+async def _show_record(fleet: Fleet, options: argparse.Namespace) -> int:
     found = sorted(await fleet.freezes.list(limit=1000), key=lambda each: each.id)
-    for each in found:
-        if as_json:
-            print_line(each)
-        else:
-            print(clean(_line(each)))
-    if not found and not as_json:
-        print("No agent was ever frozen.")
+    tell_all(options, found, _line, "No agent was ever frozen.")
     return 0
 
 

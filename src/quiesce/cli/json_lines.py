@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
-from .sanitize import CONTROLS
+from .sanitize import CONTROLS, clean
+
+_T = TypeVar("_T")
 
 
 def add_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -18,6 +21,29 @@ def add_option(parser: argparse.ArgumentParser, what: str) -> None:
 def print_line(value: Any) -> None:
     """Print a value as one line of JSON."""
     print(escaped(msgspec.json.encode(value).decode()), flush=True)
+
+
+def tell(options: argparse.Namespace, text: str, value: Any) -> None:
+    """Print what was done, in words or as JSON."""
+    if options.json:
+        print_line(value)
+    else:
+        print(clean(text))
+
+
+def tell_all(
+    options: argparse.Namespace,
+    found: Iterable[_T],
+    text: Callable[[_T], str],
+    none: str,
+    value: Callable[[_T], Any] = lambda each: each,
+) -> None:
+    """Print a line for each of these, in words or as JSON. `none` is said in words when there are none."""
+    listed = list(found)
+    for each in listed:
+        tell(options, text(each), value(each))
+    if not listed and not options.json:
+        print(none)
 
 
 def escaped(written: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .json_lines import add_option, print_line
+from .json_lines import add_option, tell
 from .main import Subparsers
 
 
@@ -23,8 +23,5 @@ def run(options: argparse.Namespace) -> int:
     from ..server.keys import add_key
 
     key = add_key(options.key_file, options.name)
-    if options.json:
-        print_line({"name": options.name, "key": key})
-    else:
-        print(key)
+    tell(options, key, {"name": options.name, "key": key})
     return 0

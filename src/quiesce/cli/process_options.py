@@ -21,6 +21,14 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_number(
+    parser: argparse.ArgumentParser, flag: str, default: float, unit: str, text: str, *, dest: str | None = None
+) -> None:
+    """An option that takes a number, whole or not like its default, which the help text shows."""
+    shown = f"{text} (default: {'%(default)g' if isinstance(default, float) else '%(default)s'})"
+    parser.add_argument(flag, dest=dest, type=type(default), default=default, metavar=unit, help=shown)
+
+
 def metrics_of(options: argparse.Namespace) -> AbstractContextManager[object]:
     """What serves the metrics while the program runs. Raises `ConfigurationError`."""
     if options.metrics is None:

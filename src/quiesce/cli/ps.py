@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .remote import add_options, add_store_option, at_server, store_of
+from .remote import add_options, add_store_option, at_server, in_fleet, store_of
 from .sanitize import clean, one_line
 
 _STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
@@ -62,11 +62,9 @@ def _of_server(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _of_fleet(options: argparse.Namespace) -> list[dict[str, Any]]:
-    from .fleet_store import in_fleet, listed_runs
+    from .fleet_store import listed_runs
 
-    found: list[dict[str, Any]] = []
-    in_fleet(options, lambda fleet: listed_runs(fleet, options, found))
-    return found
+    return in_fleet(options, lambda fleet: listed_runs(fleet, options))
 
 
 def _table(runs: list[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The server that a command is for."""
+"""The server, or the fleet, that a command is for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..errors import ServerProblem
+from ..cancellation import Mode
+from ..errors import ConfigurationError, ServerProblem
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..fleet.client import Fleet
     from ..fleet.records import FleetRun
     from ..server.schemas import RunView
 
@@ -35,6 +37,14 @@ def add_store_option(parser: argparse.ArgumentParser, *, only: bool = False) -> 
     parser.add_argument("--store", metavar="URL", help=f"the Postgres of a fleet{instead} (default: {STORE_VARIABLE})")
 
 
+def add_mode_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option `--mode`. `what` says what is done so urgently."""
+    modes = [mode.value for mode in Mode]
+    parser.add_argument(
+        "--mode", choices=modes, default=Mode.NOW.value, help=f"how urgently to {what} (default: %(default)s)"
+    )
+
+
 def store_of(options: argparse.Namespace) -> str | None:
     """The store that the options or the environment name; a server that the options name comes first."""
     if options.store is None and getattr(options, "url", None) is not None:
@@ -50,6 +60,21 @@ def at_server(options: argparse.Namespace, command: Callable[[Client], Coroutine
         url = options.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         async with Client(url, options.key or os.environ.get(KEY_VARIABLE)) as client:
             return await command(client)
+
+    return asyncio.run(main())
+
+
+def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a command with the fleet that the options and the environment name. Raises `ConfigurationError`."""
+    from ..fleet.client import opened
+
+    url = store_of(options)
+    if url is None:
+        raise ConfigurationError("No store is named.", todo=f"Use --store postgresql://..., or {STORE_VARIABLE}.")
+
+    async def main() -> _T:
+        async with opened(url) as fleet:
+            return await command(fleet)
 
     return asyncio.run(main())
 

@@ -12,7 +12,7 @@ from ..errors import ConfigurationError
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .process_options import add_process_options, metrics_of
+from .process_options import add_number, add_process_options, metrics_of
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
@@ -80,8 +80,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """The options for time limits and quotas."""
     for flag, setting, default, unit, text in _LIMITS:
-        shown = f"{text} (default: {'%(default)g' if isinstance(default, float) else '%(default)s'})"
-        parser.add_argument(flag, dest=setting, type=type(default), default=default, metavar=unit, help=shown)
+        add_number(parser, flag, default, unit, text, dest=setting)
     parser.add_argument(
         "--on-disconnect",
         choices=("cancel", "continue"),

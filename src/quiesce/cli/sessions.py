@@ -31,7 +31,7 @@ from ..sessions.repair import repair_session
 from ..sessions.session import Session
 from ..sessions.store import SessionStore
 from ..sessions.stores.resolve import default_path, resolve_store
-from .json_lines import add_option, print_line
+from .json_lines import add_option, print_line, tell
 from .main import Subparsers
 from .sanitize import clean, date_text
 
@@ -132,14 +132,14 @@ def _import(options: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
     with _opened(options) as store:
         name = import_session(store, data.splitlines(), name=options.name)
-    _tell(options, f"Imported {name!r}.", {"imported": name})
+    tell(options, f"Imported {name!r}.", {"imported": name})
     return 0
 
 
 def _backup(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         file = str(back_up(store, options.target))
-    _tell(options, file, {"file": file})
+    tell(options, file, {"file": file})
     return 0
 
 
@@ -154,10 +154,10 @@ def _repair(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         repaired = repair_session(store, options.name, keep)
     if repaired is None:
-        _tell(options, f"Nothing is wrong with {options.name!r}.", {"session": options.name, "damage": None})
+        tell(options, f"Nothing is wrong with {options.name!r}.", {"session": options.name, "damage": None})
         return 0
     rest = f"what was cut away ({len(repaired.cut)}) is in {file}" if repaired.cut else "nothing was cut away"
-    _tell(
+    tell(
         options,
         f"{repaired.damage}\nRepaired {options.name!r}: {repaired.kept} messages are kept; {rest}.",
         {
@@ -173,16 +173,8 @@ def _repair(options: argparse.Namespace) -> int:
 def _delete(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         store.delete(options.name).result()
-    _tell(options, f"Deleted {options.name!r}.", {"deleted": options.name})
+    tell(options, f"Deleted {options.name!r}.", {"deleted": options.name})
     return 0
-
-
-def _tell(options: argparse.Namespace, text: str, told: dict[str, Any]) -> None:
-    """Say what was done, in words or as JSON."""
-    if options.json:
-        print_line(told)
-    else:
-        print(clean(text))
 
 
 # --- Text -----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ..cancellation import Mode
-from .json_lines import add_option, print_line
+from .json_lines import add_option, print_line, tell
 from .main import Subparsers
-from .remote import add_options, add_store_option, at_server, run_at_server, store_of
+from .remote import add_mode_option, add_options, add_store_option, at_server, in_fleet, run_at_server, store_of
 from .sanitize import clean
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--agent", metavar="NAME", help="with --all and --store: only runs of this agent")
     add_options(parser)
     add_store_option(parser)
-    parser.add_argument(
-        "--mode",
-        choices=[mode.value for mode in Mode],
-        default=Mode.NOW.value,
-        help="how urgently to stop (default: %(default)s)",
-    )
+    add_mode_option(parser, "stop")
     parser.add_argument("--reason", default="", help="the reason, for the receipt")
     parser.add_argument("--undo", action="store_true", help="undo the calls of tools that have an undo")
     parser.add_argument(
@@ -53,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.runs) == options.all:
         options.usage_error("name the runs to stop, or use --all")
     if store_of(options) is not None:
-        from .fleet_store import in_fleet, stop_runs
+        from .fleet_store import stop_runs
 
         return in_fleet(options, lambda fleet: stop_runs(fleet, options))
     if options.agent is not None:
@@ -101,10 +96,7 @@ async def _undo(client: Client, run_id: str, options: argparse.Namespace) -> int
     """Undo an ended run; returns 3 when that takes longer than the wait."""
     wait = 30.0 if options.wait is None else options.wait
     receipt, is_done = await client.undo_run(run_id, wait=wait)
-    if options.json:
-        print_line({"run": run_id, "accepted": True, "at_rest": is_done, "receipt": receipt})
-    else:
-        print(clean(str(receipt)))
+    tell(options, str(receipt), {"run": run_id, "accepted": True, "at_rest": is_done, "receipt": receipt})
     if is_done:
         return REQUESTED
     print(f"quiesce: the undo of {run_id} is still in progress after {wait:g} s.", file=sys.stderr)

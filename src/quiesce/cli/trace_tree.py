@@ -17,7 +17,7 @@ from .sanitize import call_line, clean, one_line
 # So many equal calls in a row are one line.
 _GROUP: Final = 3
 _WIDEST: Final = 70
-_OUTCOMES: Final = {
+OUTCOMES: Final = {
     Outcome.COMPLETED: "",
     Outcome.NEVER_STARTED: "never started",
     Outcome.CANCELLED: "cancelled while running",
@@ -155,7 +155,7 @@ def _ending(entry: LedgerEntry) -> str:
 def _outcome(result: ToolResult) -> str:
     if result.outcome is Outcome.COMPLETED and result.is_error:
         return f"failed: {one_line(result.text, _WIDEST)}"
-    return _OUTCOMES[result.outcome]
+    return OUTCOMES[result.outcome]
 
 
 def _figures(input: Figure, output: Figure, cost: Cost | None) -> str:

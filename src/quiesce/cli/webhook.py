@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from .json_lines import add_option, print_line
+from .json_lines import add_option, tell, tell_all
 from .main import Subparsers
-from .remote import add_store_option
-from .sanitize import clean
+from .remote import add_store_option, in_fleet
 
 if TYPE_CHECKING:
     from ..fleet.client import Fleet
@@ -46,16 +45,12 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run_add(options: argparse.Namespace) -> int:
     """Add a webhook."""
-    from .fleet_store import in_fleet
 
     async def add(fleet: Fleet) -> int:
         made = await fleet.webhooks.add(
             options.address, events=options.event, owner=options.owner, agent=options.agent, private=options.private
         )
-        if options.json:
-            print_line(made)
-            return 0
-        print(f"{made.id}  {', '.join(made.events)}\nsecret: {made.secret}")
+        tell(options, f"{made.id}  {', '.join(made.events)}\nsecret: {made.secret}", made)
         return 0
 
     return in_fleet(options, add)
@@ -63,19 +58,9 @@ def run_add(options: argparse.Namespace) -> int:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the webhooks."""
-    from .fleet_store import in_fleet
 
     async def show(fleet: Fleet) -> int:
-        found = await fleet.webhooks.list()
-        for webhook, counts in found:
-            if options.json:
-                shown = structs.asdict(webhook)
-                del shown["secret"]
-                print_line({**shown, **counts._asdict()})
-            else:
-                print(clean(_line(webhook, counts)))
-        if not found and not options.json:
-            print("No webhooks.")
+        tell_all(options, await fleet.webhooks.list(), _line, "No webhooks.", _value)
         return 0
 
     return in_fleet(options, show)
@@ -83,20 +68,25 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Remove a webhook; returns 1 when there is none."""
-    from .fleet_store import in_fleet
 
     async def remove(fleet: Fleet) -> int:
         removed = await fleet.webhooks.remove(options.webhook)
-        if options.json:
-            print_line({"id": options.webhook, "removed": removed})
-        else:
-            print("Removed." if removed else "There is no such webhook.")
+        text = "Removed." if removed else "There is no such webhook."
+        tell(options, text, {"id": options.webhook, "removed": removed})
         return 0 if removed else 1
 
     return in_fleet(options, remove)
 
 
-def _line(webhook: Webhook, counts: DeliveryCounts) -> str:
+def _value(listed: tuple[Webhook, DeliveryCounts]) -> dict[str, Any]:
+    webhook, counts = listed
+    shown = structs.asdict(webhook)
+    del shown["secret"]
+    return {**shown, **counts._asdict()}
+
+
+def _line(listed: tuple[Webhook, DeliveryCounts]) -> str:
+    webhook, counts = listed
     state = "DISABLED, the receiver is gone" if webhook.disabled is not None else ", ".join(webhook.events)
     only = "".join(f"  {name} {value}" for name, value in (("key", webhook.owner), ("agent", webhook.agent)) if value)
     last = f"  last failure: {counts.last_failure}" if counts.last_failure else ""

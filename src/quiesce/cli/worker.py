@@ -13,7 +13,7 @@ from typing import Final
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .process_options import add_process_options, metrics_of
+from .process_options import add_number, add_process_options, metrics_of
 
 _log: Final = logging.getLogger("quiesce.fleet")
 
@@ -23,23 +23,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("worker", help="take runs from the queue in Postgres; see `quiesce serve --fleet`")
     parser.add_argument("agents", nargs="+", metavar="MODULE:AGENT", help="the agents whose runs it takes")
     parser.add_argument("--store", metavar="URL", required=True, help="the Postgres of the fleet: postgresql://...")
-    parser.add_argument(
-        "--capacity", type=int, default=20, metavar="N", help="runs at once, at most (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--lease",
-        type=float,
-        default=15.0,
-        metavar="S",
-        help="seconds without a heartbeat after which other workers take its runs over (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--drain",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds after SIGTERM in which its runs end or are handed over (default: %(default)g)",
-    )
+    add_number(parser, "--capacity", 20, "N", "runs at once, at most")
+    add_number(parser, "--lease", 15.0, "S", "seconds without a heartbeat after which other workers take its runs over")
+    add_number(parser, "--drain", 30.0, "S", "seconds after SIGTERM in which its runs end or are handed over")
     parser.add_argument(
         "--accept-changed-agents",
         action="store_true",

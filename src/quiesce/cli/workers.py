@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import TYPE_CHECKING
 
-from .json_lines import add_option, print_line
+from .freeze import show_active
+from .json_lines import add_option, tell_all
 from .main import Subparsers
-from .remote import add_store_option
-from .sanitize import clean
+from .remote import add_store_option, in_fleet
+from .sanitize import date_text
 
 if TYPE_CHECKING:
     from ..fleet.client import Fleet
@@ -26,19 +26,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the workers."""
-    from .fleet_store import in_fleet
-    from .freeze import show_active
 
     async def show(fleet: Fleet) -> int:
-        found = await fleet.workers()
-        for worker in found:
-            if options.json:
-                print_line(worker)
-            else:
-                print(clean(_line(worker)))
+        tell_all(options, await fleet.workers(), _line, "No workers.")
         if not options.json:
-            if not found:
-                print("No workers.")
             await show_active(fleet)
         return 0
 
@@ -47,9 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _line(worker: WorkerInfo) -> str:
     state = "LOST" if worker.is_lost else worker.status
-    up = time.strftime("%Y-%m-%d %H:%M", time.localtime(worker.started))
-    agents = ", ".join(worker.agents)
     return (
-        f"{worker.id[:12]}  {state:<8}  {worker.running}/{worker.capacity} runs  since {up}"
-        f"  heartbeat {worker.age:.0f} s ago  process {worker.pid} on {worker.host}  {agents}"
+        f"{worker.id[:12]}  {state:<8}  {worker.running}/{worker.capacity} runs  since {date_text(worker.started)}"
+        f"  heartbeat {worker.age:.0f} s ago  process {worker.pid} on {worker.host}  {', '.join(worker.agents)}"
     )

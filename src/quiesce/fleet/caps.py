@@ -24,13 +24,11 @@ class Caps:
             value: int | Decimal | None = getattr(cap, name)
             if value is not None and (value < 0 or (name.startswith("run_") and not value)):
                 raise ConfigurationError(f"Cap({name}={value}) makes no sense.", todo="Use a positive number.")
-        async with self._database.connection() as db:
-            await cap_table.put(db, cap)
+        await self._database.ask(cap_table.put, cap)
 
     async def remove(self, owner: str = "", agent: str = "") -> bool:
         """Remove a cap. False when there is none."""
-        async with self._database.connection() as db:
-            return await cap_table.delete(db, owner, agent)
+        return await self._database.ask(cap_table.delete, owner, agent)
 
     async def list(self) -> builtins.list[tuple[Cap, CapUse | None]]:
         """All caps, and what is used of them; None for a cap of each owner."""

@@ -104,8 +104,7 @@ class Fleet:
 
     async def find(self, run_id: str) -> FleetRun | None:
         """The run with this id; None when there is none."""
-        async with self._database.connection() as db:
-            return await run_table.find(db, run_id)
+        return await self._database.ask(run_table.find, run_id)
 
     async def runs(
         self,
@@ -120,18 +119,15 @@ class Fleet:
     ) -> list[FleetRun]:
         """Some runs, the newest first; `prefix` is the beginning of their ids."""
         wanted = run_table.Wanted(owner, tuple(states), agent, session, run_ids, prefix)
-        async with self._database.connection() as db:
-            return await run_table.select(db, wanted, limit)
+        return await self._database.ask(run_table.select, wanted, limit)
 
     async def owners(self) -> list[str]:
         """The owners that have runs, by name."""
-        async with self._database.connection() as db:
-            return await run_table.owners(db)
+        return await self._database.ask(run_table.owners)
 
     async def session_names(self, owner: str) -> list[str]:
         """The sessions of an owner in the store, the last used first, at most 1,000."""
-        async with self._database.connection() as db:
-            return await run_table.sessions_of(db, owner)
+        return await self._database.ask(run_table.sessions_of, owner)
 
     async def delete_session(self, owner: str, session: str) -> bool:
         """Delete a session and its runs. False when there is none. Raises `ConversationBusy` while a run uses it."""
@@ -155,13 +151,11 @@ class Fleet:
 
     async def workers(self) -> list[WorkerInfo]:
         """All workers, those included that were lost in the last hour."""
-        async with self._database.connection() as db:
-            return await run_table.workers(db)
+        return await self._database.ask(run_table.workers)
 
     async def queues(self) -> list[tuple[str, int, int]]:
         """For each agent with runs that have not ended: its name, how many are queued, and how many are running."""
-        async with self._database.connection() as db:
-            return await run_table.queues(db)
+        return await self._database.ask(run_table.queues)
 
     async def rest(self, run_id: str, seconds: float | None = None) -> FleetRun | None:
         """Wait until a run is at rest, or for so many seconds; gives the run as it is then."""

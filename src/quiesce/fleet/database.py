@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ..errors import ConfigurationError, MissingExtra, StoreError, StoreUnavailable
 from ..sessions.stores.postgres_database import NOTICE_LOST_HOST, public_url
-from .engine import Engine, PgQueuerEngine
+from .engine import Engine
 from .schema import MIGRATIONS
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 10.0
+_CONNECTIONS: Final = 4
 # Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_527
 # A process that is frozen inside a transaction holds its locks; after so many seconds the server ends the transaction.
@@ -23,7 +27,7 @@ IDLE_IN_TRANSACTION: Final = 5.0
 class FleetDatabase:
     """The database at `url`. For one event loop; opened when it is first used."""
 
-    def __init__(self, url: str, engine: Engine | None = None, *, connections: int = 4) -> None:
+    def __init__(self, url: str) -> None:
         if not url.startswith(("postgres://", "postgresql://")):
             raise ConfigurationError("A fleet needs Postgres.", todo="Use store='postgresql://...'.")
         try:
@@ -32,8 +36,7 @@ class FleetDatabase:
             raise MissingExtra("A fleet", "asyncpg", "postgres") from None
         self.asyncpg: Final[Any] = asyncpg
         self.address: Final = url
-        self.engine: Final[Engine] = engine or PgQueuerEngine()
-        self._connections: Final = connections
+        self.engine: Final = Engine()
         self._opening: Final = asyncio.Lock()
         self._pool: Any = None
 
@@ -50,6 +53,13 @@ class FleetDatabase:
             async with pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
                 with _dropped_when_cut(connection):
                     yield connection
+
+    async def ask(
+        self, statement: Callable[Concatenate[Any, _P], Awaitable[_T]], *args: _P.args, **options: _P.kwargs
+    ) -> _T:
+        """What a function of the tables gives, with a connection of the pool. Raises a `StoreError`."""
+        async with self.connection() as db:
+            return await statement(db, *args, **options)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Any]:
@@ -73,7 +83,7 @@ class FleetDatabase:
                 self._pool = await self.asyncpg.create_pool(
                     self.address,
                     min_size=0,  # else the pool tries to connect by itself, and logs each failure
-                    max_size=self._connections,
+                    max_size=_CONNECTIONS,
                     timeout=CONNECT_TIMEOUT,
                     command_timeout=STATEMENT_TIMEOUT,
                     init=_configure,

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from ..errors import MissingExtra
 
@@ -22,37 +22,11 @@ class Job(NamedTuple):
     run_id: str
 
 
-class Engine(Protocol):
-    """A queue in the same Postgres. Each call is part of the transaction on the connection that it is given."""
+class Engine:
+    """PgQueuer's tables and statements. Its queue manager is not used: runs outlive the loss of its connection.
 
-    channel: str
-    """The channel of Postgres on which new jobs are notified."""
-
-    async def install(self, connection: Any) -> None:
-        """Make or update the engine's tables."""
-
-    async def add(self, connection: Any, agent: str, run_id: str, priority: int) -> int:
-        """Add a job for workers that have this agent; gives its id."""
-        ...
-
-    async def take(
-        self, connection: Any, agents: Sequence[str], most: int, worker: uuid.UUID, lease: float
-    ) -> list[Job]:
-        """Take jobs: new ones, and those that were not renewed for `lease` seconds."""
-        ...
-
-    async def renew(self, connection: Any, jobs: Sequence[int]) -> None:
-        """Keep jobs for another `lease`."""
-
-    async def finish(self, connection: Any, jobs: Sequence[int]) -> None:
-        """Delete jobs, whether a worker has them or not."""
-
-    async def tidy(self, connection: Any, agents: Sequence[str]) -> None:
-        """Delete what the engine has recorded of jobs that are finished."""
-
-
-class PgQueuerEngine:
-    """PgQueuer's tables and statements. Its queue manager is not used: runs outlive the loss of its connection."""
+    Each call is part of the transaction on the connection that it is given.
+    """
 
     def __init__(self) -> None:
         try:
@@ -64,6 +38,7 @@ class PgQueuerEngine:
             raise MissingExtra("A fleet", error.name or "pgqueuer", "postgres") from None
         settings = DBSettings(prefix="quiesce_")  # another program may use PgQueuer in the same database
         self.channel: Final = str(settings.channel)
+        """The channel of Postgres on which new jobs are notified."""
         self._no_limit: Final = queries.EntrypointExecutionParameter(concurrency_limit=0)
         environment, queue = qb.QueryBuilderEnvironment(settings), qb.QueryQueueBuilder(settings)
 
@@ -73,32 +48,32 @@ class PgQueuerEngine:
         self._on: Final = on
 
     async def install(self, connection: Any) -> None:
-        """See `Engine.install`."""
+        """Make or update the engine's tables."""
         on = self._on(connection)
         await (on.upgrade() if await on.schema_is_installed() else on.install())
 
     async def add(self, connection: Any, agent: str, run_id: str, priority: int) -> int:
-        """See `Engine.add`."""
+        """Add a job for workers that have this agent; gives its id."""
         (job,) = await self._on(connection).enqueue(agent, run_id.encode(), priority)
         return int(job)
 
     async def take(
         self, connection: Any, agents: Sequence[str], most: int, worker: uuid.UUID, lease: float
     ) -> list[Job]:
-        """See `Engine.take`."""
+        """Take jobs: new ones, and those that were not renewed for `lease` seconds."""
         wanted: Any = dict.fromkeys(agents, self._no_limit)
         taken = await self._on(connection).dequeue(most, wanted, worker, None, timedelta(seconds=lease))
         return [Job(int(job.id), (job.payload or b"").decode()) for job in taken]
 
     async def renew(self, connection: Any, jobs: Sequence[int]) -> None:
-        """See `Engine.renew`."""
+        """Keep jobs for another `lease`."""
         await self._on(connection).update_heartbeat(list(jobs))
 
     async def finish(self, connection: Any, jobs: Sequence[int]) -> None:
-        """See `Engine.finish`."""
+        """Delete jobs, whether a worker has them or not."""
         done: Any = [(SimpleNamespace(id=job), "successful", None) for job in jobs]
         await self._on(connection).log_jobs(done)
 
     async def tidy(self, connection: Any, agents: Sequence[str]) -> None:
-        """See `Engine.tidy`."""
+        """Delete what the engine has recorded of jobs that are finished."""
         await self._on(connection).clear_queue_log(list(agents))

@@ -118,15 +118,13 @@ class Execution:
         """A worker that was lost before it began the run may have had another version of the agent."""
         version = agent_version(self._agent)
         if self.run.version != version:
-            async with self._host.database.connection() as db:
-                await run_table.set_version(db, self.run, version)
+            await self._host.database.ask(run_table.set_version, self.run, version)
 
     async def _start(self) -> tuple[Receipt, Exception | None]:
         """Start the run, and wait until it is at rest."""
         run = self.run
         session = self._session(self._may_begin)
-        async with self._host.database.connection() as db:
-            earlier = await run_table.undelivered(db, (run.id,))
+        earlier = await self._host.database.ask(run_table.undelivered, (run.id,))
         try:
             handle = await self._launch(session)
         except QuiesceError as error:
@@ -135,9 +133,7 @@ class Execution:
             failed.stop_reason = "error"
             return failed, error
         self._handle = handle
-        for (
-            command
-        ) in earlier:  # a stop that was accepted before: nothing is sent, because the run has made no step yet
+        for command in earlier:  # a stop that was accepted before: nothing is sent, for the run has made no step yet
             self.apply(command)
         handle.tap(lambda _: self._host.changed(run.id))
         if self._shutdown is not None:
@@ -203,9 +199,8 @@ class Execution:
     # --- Checks, while the session is held ------------------------------------------------------------------------
 
     async def _still_mine(self, _: GuardedSession) -> None:
-        async with self._host.database.connection() as db:
-            if not await run_table.is_mine(db, self.run):
-                self._refuse(Refusal.LOST)
+        if not await self._host.database.ask(run_table.is_mine, self.run):
+            self._refuse(Refusal.LOST)
 
     async def _may_begin(self, session: GuardedSession) -> None:
         await self._still_mine(session)

@@ -57,13 +57,11 @@ class Freezes:
     async def release(self, agent: str | None = None, *, by: str, reason: str = "") -> Freeze | None:
         """Release the freeze of an agent, or that of all agents; gives it, or None when there is none."""
         _check_name(by)
-        async with self._database.connection() as db:
-            return await freeze_table.release(db, agent or "", by, reason)
+        return await self._database.ask(freeze_table.release, agent or "", by, reason)
 
     async def list(self, *, active_only: bool = False, limit: int = 100) -> builtins.list[Freeze]:
         """The freezes on record: those that hold first, then the newest."""
-        async with self._database.connection() as db:
-            return await freeze_table.select(db, active_only=active_only, limit=limit)
+        return await self._database.ask(freeze_table.select, active_only=active_only, limit=limit)
 
 
 def _check_name(by: str) -> None:

@@ -43,5 +43,4 @@ class ChangeNotifier:
         self._noted.clear()
         chosen, self._changed = self._changed, {}
         if chosen:
-            async with self._database.connection() as db:
-                await run_table.notify_changed(db, *chosen)
+            await self._database.ask(run_table.notify_changed, *chosen)

@@ -73,8 +73,7 @@ class Webhooks:
             raise ConfigurationError(str(error)) from None
         secret = _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
         webhook = Webhook(f"wh_{secrets.token_hex(6)}", url, secret, checked, owner, agent, private)
-        async with self._database.connection() as db:
-            await webhook_table.put(db, webhook)
+        await self._database.ask(webhook_table.put, webhook)
         return webhook
 
     async def remove(self, webhook: str) -> bool:
@@ -84,8 +83,7 @@ class Webhooks:
 
     async def list(self) -> builtins.list[tuple[Webhook, DeliveryCounts]]:
         """All webhooks, and what became of their deliveries of the last days."""
-        async with self._database.connection() as db:
-            return await webhook_table.select(db)
+        return await self._database.ask(webhook_table.select)
 
 
 class WebhookSender:

@@ -172,8 +172,7 @@ class Worker:
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LEAVE_TIMEOUT):
                 await self._notifier.flush()
-                async with self.database.connection() as db:
-                    await run_table.forget_worker(db, self.id.hex)
+                await self.database.ask(run_table.forget_worker, self.id.hex)
 
     async def _drain(self, hurry: asyncio.Event | None) -> None:
         """Stop the runs, more urgently as time passes. Each hands over to a run that goes on with it elsewhere."""

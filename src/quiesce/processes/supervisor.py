@@ -195,7 +195,8 @@ class _Supervisor:
 
     def _listen(self) -> None:
         sources = (self._woken,) if self._host_gone else (self._woken, self._control)
-        readable, _, _ = select.select(sources, (), (), self._time_left())
+        left = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        readable, _, _ = select.select(sources, (), (), left)
         if self._woken in readable:
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
@@ -203,16 +204,9 @@ class _Supervisor:
             try:
                 _, grace = receive(self._control)
             except (EOFError, OSError):
-                self._abandon_host()
+                self._host_gone, self._kill_at = True, 0.0
                 return
             self._stop(grace)
-
-    def _time_left(self) -> float | None:
-        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
-
-    def _abandon_host(self) -> None:
-        self._host_gone = True
-        self._kill_at = 0.0
 
     def _stop(self, grace: float) -> None:
         deadline = time.monotonic() + grace  # the grace runs from here, however many processes there are

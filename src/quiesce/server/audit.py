@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..errors import StoreError
 from ..sessions import SessionStore
 from .owner_values import OwnerValues
+from .run_info import RunInfo
 from .schemas import AuditAction, AuditEntry, AuditPage
 
 # The entries are in pages, and a page is one value: the oldest page is overwritten.
@@ -60,6 +61,13 @@ class Audit:
         del waiting[:-_MAX_WAITING]
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write_all(), name="quiesce audit")
+
+    def note_run(
+        self, action: AuditAction, run_id: str, info: RunInfo, detail: str = "", who: str | None = None
+    ) -> None:
+        """Note what was done to a run of this process."""
+        agent = info.agent.name
+        self.note(info.owner, action, run=run_id, session=info.session, agent=agent, detail=detail, who=who)
 
     async def read(
         self, owner: str, *, before: int | None = None, limit: int = 100, action: str | None = None, run: str = ""

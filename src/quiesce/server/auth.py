@@ -66,13 +66,7 @@ class Authenticator:
         if owner is not None and not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"owner_of returned {type(owner).__name__}; it must return a text, or None")
         if not owner:
-            raise Problem(
-                401,
-                "unauthorized",
-                "A valid API key is needed.",
-                todo="Send it as `Authorization: Bearer <key>`.",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise _unauthorized("A valid API key is needed.", "Send it as `Authorization: Bearer <key>`.")
         return owner
 
     def _refuse_cross_site(self, request: Request) -> None:
@@ -126,14 +120,15 @@ def _anonymous(request: Request) -> str:
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     proxied = any(header in request.headers for header in _FORWARDED) or _is_of_another_user(request)
     if proxied or not is_loopback(client) or not is_loopback(name):
-        raise Problem(
-            401,
-            "unauthorized",
+        raise _unauthorized(
             "This server has no API keys, so it accepts only requests of its own user, from its own machine.",
-            todo="Start it with --key-file, and send the key as `Authorization: Bearer <key>`.",
-            headers={"WWW-Authenticate": "Bearer"},
+            "Start it with --key-file, and send the key as `Authorization: Bearer <key>`.",
         )
     return ANONYMOUS
+
+
+def _unauthorized(message: str, todo: str) -> Problem:
+    return Problem(401, "unauthorized", message, todo=todo, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _is_of_another_user(request: Request) -> bool:

@@ -51,15 +51,11 @@ class ApiRequest:
         self, action: AuditAction, run: ServedRun | None = None, detail: str = "", *, session: str | None = None
     ) -> None:
         """Note in the audit what this request has done."""
-        info = None if run is None else run.info
-        self.services.records.audit.note(
-            self.owner,
-            action,
-            run="" if run is None else run.id,
-            session=session if info is None else info.session,
-            agent="" if info is None else info.agent.name,
-            detail=detail,
-        )
+        audit = self.services.records.audit
+        if run is None:
+            audit.note(self.owner, action, session=session, detail=detail)
+        else:
+            audit.note_run(action, run.id, run.info, detail)
 
     def body(self, kind: type[_T]) -> _T:
         """The body as the expected type; an empty body counts as `{}`. Raises `Problem`."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
@@ -19,10 +17,12 @@ from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.rows import encode as encode_value
 from . import routes, schemas
 from .endpoint import ApiRequest, json_response
-from .event_log import encode, to_json
+from .event_log import encode
 from .fleet_service import FleetService
-from .problems import Problem
+from .idempotency import check_same_request, fingerprint
+from .problems import Problem, no_such_session, other_agent
 from .run_filter import RunFilter, run_filter
+from .run_list import encode_change
 from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
 from .usage import UsageRows, UsedRun, report_by_key
@@ -76,19 +76,15 @@ async def start_run(request: ApiRequest) -> Response:
     stored = stored_name(request.owner, label)
     for earlier in await service.fleet.runs(session=stored, limit=1):
         if earlier.agent != agent.name:
-            message = f"The session {label!r} belongs to the agent {earlier.agent!r}."
-            raise Problem(409, "other_agent", message, todo="Name that agent, or use another session.")
+            raise other_agent(label, earlier.agent)
     prompt = user_message(body.prompt) if isinstance(body.prompt, str) else UserMessage(tuple(body.prompt))
-    fingerprint = hashlib.sha256(msgspec.json.encode(body)).digest()
     wanted = RunRequest(
         request.owner, agent.name, stored, "prompt", encode_value(prompt), label, body.timeout,
-        idempotency_key=key, fingerprint=fingerprint,
+        idempotency_key=key, fingerprint=fingerprint(body),
     )  # fmt: skip
     most_runs = request.services.settings.max_runs_per_key
     run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy, most_runs=most_runs)
-    if run.fingerprint != fingerprint:
-        message = "This Idempotency-Key was used for a different request."
-        raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")
+    check_same_request(run.fingerprint, body)
     if is_new:
         _note(request, "start", run, prompt.text)
     answer = schemas.RunAnswer(await service.view(run))
@@ -264,7 +260,7 @@ async def show_session(request: ApiRequest) -> Response:
     stored = stored_name(request.owner, request.http.path_params["name"])
     view, service = await _session_view(request, stored), _service(request)
     if view is None:
-        raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+        raise no_such_session()
     runs = await service.fleet.runs(owner=request.owner, session=stored, limit=1000)
     messages = (await service.session(runs[0])).messages
     return json_response(schemas.SessionDetail(view, messages, await service.views(runs)))
@@ -274,7 +270,7 @@ async def delete_session(request: ApiRequest) -> Response:
     """`DELETE /sessions/{name}`, with its runs."""
     stored = stored_name(request.owner, request.http.path_params["name"])
     if not await _service(request).fleet.delete_session(request.owner, stored):
-        raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+        raise no_such_session()
     request.note("delete_session", session=request.http.path_params["name"])
     return Response(status_code=204)
 
@@ -379,5 +375,4 @@ async def _changes(service: FleetService, owner: str) -> AsyncGenerator[bytes]:
 
 
 def _change(change: schemas.RunsChange) -> bytes:
-    kind = str(change.__struct_config__.tag).encode()
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (uuid.uuid4().hex[:8].encode(), kind, to_json(change))
+    return encode_change(uuid.uuid4().hex[:8], change)

@@ -27,7 +27,7 @@ from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
 from ..sessions.stored_receipt import journaled_entries
 from ..usage.ledger import LedgerEntry, summarise
-from .problems import Problem
+from .problems import no_such_run
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH
 from .schemas import RunView, usage_view
 
@@ -92,7 +92,7 @@ class FleetService:
         """One run of an owner. Raises `Problem` when there is none with that id."""
         run = await self.fleet.find(run_id)
         if run is None or run.owner != owner:
-            raise Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
+            raise no_such_run()
         return run
 
     async def digest(self, run: FleetRun) -> RunDigest:

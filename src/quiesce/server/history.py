@@ -12,7 +12,7 @@ from ..sessions import Session, SessionStore
 from ..sessions.records import RunRecord
 from .agents import AgentTable
 from .deleted_usage import DeletedUsage, owner_of_deleted
-from .problems import Problem
+from .problems import Problem, no_such_session
 from .registry import RunRegistry, ServedRun
 from .retention import Retention
 from .sessions import OwnedSession, SessionRegistry
@@ -121,12 +121,8 @@ class History:
             await self._stored.seal(session)
             record = await self._record(owner, session.name, run_id)
         if record is not None and record.status == "running":
-            raise Problem(
-                409,
-                "elsewhere",
-                "Another server that uses the same store is executing this run.",
-                todo="Ask that server.",
-            )
+            message = "Another server that uses the same store is executing this run."
+            raise Problem(409, "elsewhere", message, todo="Ask that server.")
         return None if record is None else await self._stored.run(owner, session, record)
 
     async def _record(self, owner: str, name: str, run_id: str) -> RunRecord | None:
@@ -240,9 +236,8 @@ class History:
             raise no_such_session()
         conversation = session.conversation
         if conversation.holder is not None:
-            raise Problem(
-                409, "session_busy", f"Run {conversation.holder} is using this session.", todo="Stop it first."
-            )
+            message = f"Run {conversation.holder} is using this session."
+            raise Problem(409, "session_busy", message, todo="Stop it first.")
         if self._deleted is not None and isinstance(conversation, Session):
             await self.count_usage(owner)
             await self._deleted.add(owner, await self._rows_of(conversation.name))
@@ -262,8 +257,3 @@ class History:
             name = await self._session_of(owner, run_id)
             if name is not None:
                 await self._delete_stored(stored_name(owner, name), run_id)
-
-
-def no_such_session() -> Problem:
-    """The response for a session that does not exist, or belongs to another owner."""
-    return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")

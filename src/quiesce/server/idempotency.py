@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from typing import Final
 
+import msgspec
+
 from .problems import Problem
+from .schemas import StartRun
 from .stored_session import StartedRun
 
 # Keys that are remembered for one owner.
@@ -39,12 +43,13 @@ class IdempotencyKeys:
             del self._by_owner[owner][key]
 
 
-def check_same_request(started: StartedRun, fingerprint: bytes) -> None:
-    """Raises `Problem` when a key came with a different request before. `fingerprint` is a hash of the request."""
-    if started.fingerprint != fingerprint:
-        raise Problem(
-            422,
-            "idempotency_key_reused",
-            "This Idempotency-Key was used for a different request.",
-            todo="Use a new key for each run.",
-        )
+def fingerprint(request: StartRun) -> bytes:
+    """A hash of a request."""
+    return hashlib.sha256(msgspec.json.encode(request)).digest()
+
+
+def check_same_request(earlier: bytes, request: StartRun) -> None:
+    """Raises `Problem` when a key came with a different request before, which has the hash `earlier`."""
+    if earlier != fingerprint(request):
+        message = "This Idempotency-Key was used for a different request."
+        raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")

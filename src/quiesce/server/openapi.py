@@ -131,7 +131,7 @@ _IN_PATH: Final = {
     "name": _parameter("path", "name", "The session's name.", _TEXT),
     "approval": _parameter("path", "approval", "The approval's id.", _TEXT),
 }
-_STATES: Final[_Json] = {"type": "string", "enum": ["queued", "running", "stopping", "ended", "crashed"]}
+_STATES: Final[_Json] = {"type": "string", "enum": list(get_args(schemas.RunStatus))}
 _LIMIT: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 _KEY: Final[_Json] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _EVENT_NUMBER: Final[_Json] = {"type": "integer", "minimum": 0, "maximum": 10**15}

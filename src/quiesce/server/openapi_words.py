@@ -49,10 +49,16 @@ _COMMON: Final = {
     "task": "The task: the prompt and all runs that follow from it.",
     "provider": "The provider that has this content.",
     "kind": "The provider's name for this content.",
+    "value": "The best guess; null when nothing is known.",
+    "low": "The least that it can be.",
+    "high": "The most that it can be; null without a bound.",
+    "tool_name": "The name of the tool.",
+    "request_id": "The provider's id of the request.",
+    "on_disconnect": "What happens when no client reads the events: cancel or continue.",
     "full_length": "The characters of the whole text, when its middle was left out.",
 }
 
-_FIELDS: Final = {
+FIELD_WORDS: Final = {
     "Image.detail": "How closely the model looks at it.",
     "Accepted.accepted": "Whether the request changed anything, or is stored for a worker that does not answer yet.",
     "Accepted.delivered": "False when the run's worker does not have it yet. Always true without a fleet.",
@@ -74,7 +80,6 @@ _FIELDS: Final = {
     "RunView.mode": "The mode of the stop; null without one.",
     "RunView.interrupts": "What the run asks a person.",
     "RunView.text_tail": "The end of the text that the model has written.",
-    "RunView.on_disconnect": "What happens when no client reads the events: cancel or continue.",
     "RunView.last_event": "The number of the last event.",
     "RunView.undoable": "The names of the tools whose calls an undo would undo.",
     "RunView.task": "The id of the first run of the task.",
@@ -88,20 +93,13 @@ _FIELDS: Final = {
     "Interrupt.id": "The id, for the answer in `POST /runs/{id}/resume`.",
     "Interrupt.name": "The name of the question.",
     "Interrupt.kind": "approval, question or limit.",
-    "Interrupt.tool_name": "The name of the tool.",
     "Interrupt.arguments": "The arguments of the call, as the tool gets them, with defaults.",
     "Interrupt.reason": "What is asked; for a limit, the keys limit, allowed, used and message.",
     "Interrupt.asked_at": "When it was asked, in seconds since 1970.",
     "Interrupt.expires_at": "When an answer is too late, in seconds since 1970; null: never.",
     "Interrupt.preview": "Text that shows what the call would do, such as a diff.",
     "UsageView.is_final": "Whether no figure will change any more.",
-    "Figure.value": "The best guess; null when nothing is known.",
-    "Figure.low": "The least that it can be.",
-    "Figure.high": "The most that it can be; null without a bound.",
     "Figure.source": "Where the figure comes from.",
-    "Cost.value": "The best guess; null when nothing is known.",
-    "Cost.low": "The least that it can be.",
-    "Cost.high": "The most that it can be; null without a bound.",
     "Cost.currency": "The currency.",
     "Receipt.cause": "What asked for the stop; null when the run ended by itself.",
     "Receipt.mode": "The most urgent mode that was asked for; null without a stop.",
@@ -124,7 +122,6 @@ _FIELDS: Final = {
     "Usage.entries": "The requests that were sent.",
     "LedgerEntry.id": "The id of the entry.",
     "LedgerEntry.ended": "How the request ended.",
-    "LedgerEntry.request_id": "The provider's id of the request.",
     "LedgerEntry.error": "The kind of failure of a request that failed.",
     "LedgerEntry.provisional": "Whether better figures may still come.",
     "LedgerEntry.supersedes": "Whether these figures are final and replace provisional ones.",
@@ -184,7 +181,6 @@ _FIELDS: Final = {
     "StartRun.agent": "The name of the agent; the first one of the server without it.",
     "StartRun.session": "The session that the run goes on with, or begins.",
     "StartRun.timeout": "The seconds after which the run is stopped.",
-    "StartRun.on_disconnect": "What happens when no client reads the events: cancel or continue.",
     "StartRun.disconnect_grace": "The seconds without a reader before the run is stopped.",
     "StartRun.mode": "How the run is stopped when it has no reader.",
     "StartRun.on_busy": "What happens when another run uses the session: refuse, or queue.",
@@ -194,7 +190,6 @@ _FIELDS: Final = {
     "UsageByKey.total": "The usage of the keys together.",
     "DayUsage.day": "The day, in UTC.",
     "RunGone.id": "The run's id.",
-    "AnswerStart.request_id": "The provider's id of the request.",
     "ToolCallStart.id": "The id of the call.",
     "ToolCallStart.name": "The name of the tool.",
     "ToolCallArguments.id": "The id of the call.",
@@ -237,7 +232,6 @@ _FIELDS: Final = {
     "AuditPage.entries": "The entries, the newest first.",
     "InterruptAnswered.record": "Who has answered, and how.",
     "AnswerRecord.interrupt_id": "The id of the interrupt.",
-    "AnswerRecord.tool_name": "The name of the tool.",
     "AnswerRecord.decision": "What was decided.",
     "AnswerRecord.by": "The owner of the run that took the answer: on a server, the name of the API key.",
     "AnswerRecord.at": "When it was answered, in seconds since 1970.",
@@ -277,12 +271,7 @@ _FIELDS: Final = {
 
 def field_words(schema: str, field: str) -> str | None:
     """What a field means; None when that is not written down."""
-    return _FIELDS.get(f"{schema}.{field}") or _COMMON.get(field)
-
-
-def stale_words(known: set[str]) -> list[str]:
-    """The entries here that no schema has: `known` are the fields, as `Schema.field`."""
-    return sorted(set(_FIELDS) - known)
+    return FIELD_WORDS.get(f"{schema}.{field}") or _COMMON.get(field)
 
 
 # --- Operations -----------------------------------------------------------------------------------------------------

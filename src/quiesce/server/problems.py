@@ -37,6 +37,22 @@ class Problem(Exception):
         return Response(msgspec.json.encode(body), self.status, self.headers, "application/json")
 
 
+def no_such_run() -> Problem:
+    """For a run that does not exist. The same response as for a run of another owner."""
+    return Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
+
+
+def no_such_session() -> Problem:
+    """For a session that does not exist. The same response as for a session of another owner."""
+    return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+
+
+def other_agent(session: str, agent: str) -> Problem:
+    """For a session that a run of another agent has begun."""
+    message = f"The session {session!r} belongs to the agent {agent!r}."
+    return Problem(409, "other_agent", message, todo="Name that agent, or use another session.")
+
+
 def problem_of(error: errors.QuiesceError) -> Problem:
     """The error response for an error of Quiesce."""
     match error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from .live_run import LiveRun
-from .problems import Problem
+from .problems import no_such_run
 from .stored_runs import StoredRun
 
 ServedRun: TypeAlias = LiveRun | StoredRun
@@ -43,8 +43,7 @@ class RunRegistry:
         """One run of an owner. Raises `Problem` when there is none with that id."""
         run = self.of(owner).get(run_id)
         if run is None:
-            # The same response as for a run of another owner.
-            raise Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
+            raise no_such_run()
         return run
 
     def of(self, owner: str) -> dict[str, ServedRun]:

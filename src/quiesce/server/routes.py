@@ -18,8 +18,7 @@ from ..run.handle import Run
 from . import schemas
 from .answers import forget_approvals, note_answers, remember_answers
 from .endpoint import ApiRequest, json_response
-from .history import no_such_session
-from .problems import Problem
+from .problems import Problem, no_such_session
 from .registry import ServedRun
 from .run_filter import run_filter
 from .services import Services
@@ -50,7 +49,6 @@ async def _start_run(request: ApiRequest) -> tuple[Response, ServedRun | None]:
     options = await services.deps.options(request.http, request.owner, agent, body.session)
     run, is_new = services.starter.start(request.owner, body, key, options)
     if is_new and body.session is not None and body.on_busy == "refuse" and services.sessions.are_stored:
-        await services.starter.wait_for_begin(run)
         await services.starter.check_begun(run)
     answer = json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
     return answer, run if is_new else None
@@ -209,7 +207,6 @@ async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Res
     options = await services.deps.options(request.http, request.owner, info.agent, info.session)
     run, is_new = services.starter.follow_up(request.run, answers, options)
     if is_new:
-        await services.starter.wait_for_begin(run)
         await services.starter.check_begun(run)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200)
 

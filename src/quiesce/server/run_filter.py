@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from .endpoint import ApiRequest
 from .problems import Problem
 from .registry import ServedRun
+from .schemas import RunStatus
 
-STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
+STATES: Final = get_args(RunStatus)
 _MOST: Final = 10**12
 _T = TypeVar("_T")
 Place = tuple[float, str]

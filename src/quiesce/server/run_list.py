@@ -131,8 +131,7 @@ class RunListChanges:
         )
 
     def _encode(self, number: int, change: RunsChange) -> bytes:
-        kind = str(change.__struct_config__.tag).encode()
-        return b"id: %s.%d\nevent: %s\ndata: %s\n\n" % (self._epoch.encode(), number, kind, to_json(change))
+        return encode_change(f"{self._epoch}.{number}", change)
 
     async def _wait_for_change(self, after: int) -> None:
         """Wait for a change after number `after`; if it is not urgent, until an urgent one or the interval's end."""
@@ -145,6 +144,12 @@ class RunListChanges:
     def _wake(self) -> None:
         self._recorded.set()
         self._recorded = asyncio.Event()
+
+
+def encode_change(position: str, change: RunsChange) -> bytes:
+    """A change as a server-sent event; `position` is what a reader that reconnects names."""
+    kind = str(change.__struct_config__.tag).encode()
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (position.encode(), kind, to_json(change))
 
 
 def _newest(runs: Mapping[str, ServedRun]) -> tuple[RunView, ...]:

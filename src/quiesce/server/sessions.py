@@ -10,7 +10,7 @@ from ..agent import AnyAgent
 from ..messages import Message
 from ..sessions import Conversation, SessionStore
 from .memory_use import MemoryUse
-from .problems import Problem
+from .problems import Problem, other_agent
 from .schemas import SESSION_PATTERN, SessionView
 from .stored_session import StoredSession, stored_name
 
@@ -65,12 +65,7 @@ class SessionRegistry:
             self._drop_idle(owner)
         sessions[name] = session
         if session.agent is not agent:
-            raise Problem(
-                409,
-                "other_agent",
-                f"The session {name!r} belongs to the agent {session.agent.name!r}.",
-                todo="Name that agent, or use another session.",
-            )
+            raise other_agent(name, session.agent.name)
         session.updated_at = time.time()
         return session
 

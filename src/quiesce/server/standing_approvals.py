@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -64,33 +64,26 @@ class StandingApprovals:
 
     async def take_back(self, owner: str, approval_id: str) -> StandingApproval | None:
         """Take an approval back, at once; None when there is none. Raises a `StoreError` when that is not saved."""
-        kept = await self._load(owner)
-        approval = kept.pop(approval_id, None)
-        if approval is not None:
-            async with self._changing:
-                await self._save(owner, _lasting(kept))
-        return approval
+        taken = await self._take_back(owner, lambda each: each.id == approval_id)
+        return taken[0] if taken else None
 
     async def take_back_like(self, info: RunInfo, interrupt: Interrupt) -> list[StandingApproval]:
         """Take back all approvals that would have approved this call: it was denied. Raises a `StoreError`."""
-        kept = await self._load(info.owner)
-        against = [each for each in kept.values() if _covers(each, info, interrupt)]
-        for approval in against:
-            del kept[approval.id]
-        if against:
-            async with self._changing:
-                await self._save(info.owner, _lasting(kept))
-        return against
+        return await self._take_back(info.owner, lambda each: _covers(each, info, interrupt))
 
     async def session_deleted(self, owner: str, name: str) -> None:
         """Take back what was approved for a session: a new one of that name begins without. Raises a `StoreError`."""
+        await self._take_back(owner, lambda each: each.session == name)
+
+    async def _take_back(self, owner: str, is_meant: Callable[[StandingApproval], bool]) -> list[StandingApproval]:
         kept = await self._load(owner)
-        gone = [each.id for each in kept.values() if each.session == name]
-        for approval_id in gone:
-            del kept[approval_id]
-        if gone:
+        taken = [each for each in kept.values() if is_meant(each)]
+        for approval in taken:
+            del kept[approval.id]
+        if taken:
             async with self._changing:
                 await self._save(owner, _lasting(kept))
+        return taken
 
     async def decide(self, info: RunInfo, event: BeforeApproval) -> StandingApproval | None:
         """Approve the call of a hook event if an approval covers it; returns that approval. Raises a `StoreError`."""

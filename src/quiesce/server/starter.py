@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import msgspec
 
 from ..agent import AnyAgent
 from ..errors import InterruptError, SessionBusy
@@ -19,7 +17,7 @@ from ..run.handle import Run
 from ..run.options import RunOptions
 from ..sessions import Session
 from .event_log import MemoryLog
-from .idempotency import IdempotencyKeys, check_same_request
+from .idempotency import IdempotencyKeys, check_same_request, fingerprint
 from .live_run import LiveRun
 from .problems import Problem
 from .registry import ServedRun
@@ -60,7 +58,7 @@ class RunStarter:
                 started = session.conversation.started_by(idempotency_key)
         if started is None:
             return None
-        check_same_request(started, _fingerprint(request))
+        check_same_request(started.fingerprint, request)
         run = await self._services.history.run(owner, started.run_id)
         if run is None:
             raise Problem(410, "run_forgotten", f"This request started run {started.run_id}, which has been deleted.")
@@ -75,7 +73,7 @@ class RunStarter:
         """
         started = None if idempotency_key is None else self._idempotency_keys.find(owner, idempotency_key)
         if started is not None:
-            check_same_request(started, _fingerprint(request))
+            check_same_request(started.fingerprint, request)
             return self._services.runs.get(owner, started.run_id), False
         self._services.quotas.check_new_run(owner)
         agent = self._services.agents.get(request.agent)
@@ -91,7 +89,7 @@ class RunStarter:
         run = self._isolated(agent).start(prompt, **given)
         served = self._register(run, self._info(owner, agent, session, request))
         if idempotency_key is not None:
-            started = StartedRun(run.id, _fingerprint(request))
+            started = StartedRun(run.id, fingerprint(request))
             self._idempotency_keys.remember(owner, idempotency_key, started)
             if isinstance(conversation, StoredSession):
                 conversation.note_request(idempotency_key, started)
@@ -134,10 +132,11 @@ class RunStarter:
                 await run.log.read(0)
 
     async def check_begun(self, run: ServedRun) -> None:
-        """Raises the error of a run that could not begin; that run is deleted.
+        """Wait, for a while, until a run has begun. Raises the error of one that could not; that run is deleted.
 
         An `InterruptError` when its answers came too late, or `SessionBusy` when another server has its session.
         """
+        await self.wait_for_begin(run)
         if run.result is not None and isinstance(run.result.error, InterruptError | SessionBusy):
             self._idempotency_keys.forget(run.info.owner, run.id)
             await self._services.history.delete_run(run)
@@ -170,12 +169,10 @@ class RunStarter:
 
     def _run_ended(self, run: LiveRun) -> None:
         self._services.retention.run_ended(run)
-        cause, info = None if run.receipt is None else run.receipt.cause, run.info
+        cause = None if run.receipt is None else run.receipt.cause
         if cause is not None and cause.source not in ("user", "remote"):  # a request was noted when it came
-            self._services.records.audit.note(
-                info.owner, "stop", run=run.id, session=info.session, agent=info.agent.name, who=str(cause.source),
-                detail=f"{cause.mode}: {cause.reason}" if cause.reason else str(cause.mode),
-            )  # fmt: skip
+            detail = f"{cause.mode}: {cause.reason}" if cause.reason else str(cause.mode)
+            self._services.records.audit.note_run("stop", run.id, run.info, detail, str(cause.source))
 
     def _new_log(self, run: Run) -> MemoryLog:
         conversation = run.conversation
@@ -195,20 +192,13 @@ class RunStarter:
         run = self._services.runs.find(event.run_id)
         approval = None if run is None else await self._services.records.approvals.decide(run.info, event)
         if run is not None and approval is not None:
-            info, who = run.info, f"approval {approval.id}"
-            self._services.records.audit.note(
-                info.owner, "approve", run=run.id, session=info.session, agent=info.agent.name, who=who,
-                detail=event.interrupt.tool_name,
-            )  # fmt: skip
+            tool, who = event.interrupt.tool_name, f"approval {approval.id}"
+            self._services.records.audit.note_run("approve", run.id, run.info, tool, who)
 
     def _on_late_outcome(self, event: OnLateOutcome) -> None:
         run = self._services.runs.find(event.run_id)
         if run is not None:
             self._services.run_lists.run_changed(run)
-
-
-def _fingerprint(request: StartRun) -> bytes:
-    return hashlib.sha256(msgspec.json.encode(request)).digest()
 
 
 def _prompt_text(request: StartRun) -> str:

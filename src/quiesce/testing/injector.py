@@ -181,32 +181,17 @@ _FOLLOW_UPS: Final[dict[str, dict[int, Source]]] = {
     "late_timers_then_stop": {1: _from_loop},
 }
 
-EXPECTED_CAUSE: Final = {
-    "loop": "user",
-    "thread": "user",
+CAUSES: Final = {
     "task": "caller",
     "run_task": "caller",
     "deadline": "deadline",
     "parent": "parent",
     "signal": "signal",
     "hook": "hook",
-    "line": "user",
-    "kill": "user",
-    "after_tools": "user",
-    "after_turn": "user",
-    "escalate": "user",
-    "twice": "user",
-    "stop_and_reset": "user",
-    "stop_then_reset": "user",
-    "reset_then_stop": "user",
-    "stop_and_store_failure": "user",
-    "store_failure_then_stop": "user",
-    "stop_and_tool_error": "user",
-    "late_timers_then_stop": "user",
     "close": "shutdown",
     "ctrl_c": "signal",
 }
-
+"""The cause on the receipt, where that is not `user`."""
 
 # Whose first injection is no stop in mode `now`.
 _STOPS_LATER: Final = ("escalate", "reset_then_stop", "store_failure_then_stop", "late_timers_then_stop")

@@ -12,7 +12,7 @@ from ..agent import AnyAgent
 from ..conversation.validity import faults
 from ..errors import StoreError
 from ..messages import Prompt
-from .injector import EXPECTED_CAUSE, Injection, Injector, LoopLeft
+from .injector import CAUSES, Injection, Injector, LoopLeft
 from .invariants import grace_now, late_end, violations
 from .scenario import Harness, WatchedRun
 from .virtual_time import Stuck, VirtualLoop, run_virtual
@@ -24,12 +24,7 @@ _THROUGH_CALLER: Final = ("task", "twice", "ctrl_c")
 # A Ctrl-C in the handle comes to the caller before it waits for the run, which may not learn of it.
 _HANDLE: Final = "run/handle.py"
 # Where something else breaks first, the run may have failed before the stop came.
-_MAY_FAIL: Final[dict[str, tuple[str, ...]]] = {
-    "reset_then_stop": ("error",),
-    "store_failure_then_stop": ("error",),
-    "stop_and_store_failure": ("error",),
-    "late_timers_then_stop": ("error",),
-}
+_MAY_FAIL: Final = ("reset_then_stop", "store_failure_then_stop", "stop_and_store_failure", "late_timers_then_stop")
 
 
 class TrialResult(Struct):
@@ -163,7 +158,7 @@ class Trial:
         cancelled = isinstance(raised, asyncio.CancelledError)
         if self._source == "ctrl_c" and self._injector.injected_at is not None:
             return [] if isinstance(raised, KeyboardInterrupt) else [f"P7: Ctrl-C was swallowed; {raised!r} came"]
-        if isinstance(raised, StoreError) and "error" in _MAY_FAIL.get(self._source, ()):
+        if isinstance(raised, StoreError) and self._source in _MAY_FAIL:
             return []
         if raised is not None and not cancelled:
             return [f"P7: the scenario raised {type(raised).__name__}: {raised}"]
@@ -213,7 +208,7 @@ class Trial:
         unheard = self._injector.place.startswith(_HANDLE) and cause is not None and cause.source != "signal"
         if not unheard and not (harness.own_causes and injection.source in _WAITING_MODES):
             found += late_end(target, self._injector.injected_at, self._allowance)
-        expected = {EXPECTED_CAUSE[injection.source], *harness.own_causes}
+        expected = {CAUSES.get(injection.source, "user"), *harness.own_causes}
         if cause is not None and cause.source not in expected:
             found.append(f"P7: the cause is {cause.source}, not {' or '.join(sorted(expected))}")
         return found
@@ -244,7 +239,8 @@ class Trial:
                 found.append(f"P8: run {position} was not stopped and ended as {result.stop_reason}")
             if same and reason == "end_turn" and result.text != text:
                 found.append(f"P7: run {position} says that it finished, with {result.text!r} for {text!r}")
-            if not same and result.stop_reason not in ("cancelled", *_MAY_FAIL.get(self._source, ())):
+            may_fail = result.stop_reason == "error" and self._source in _MAY_FAIL
+            if not same and result.stop_reason != "cancelled" and not may_fail:
                 found.append(f"P7: run {position} ended as {result.stop_reason}, neither {reason} nor cancelled")
         return found
 

@@ -29,7 +29,7 @@ from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
-from ..wire.server_tools import for_anthropic
+from ..wire.server_tools import as_body, for_anthropic
 
 # The version of the API that is spoken here. A test compares it with that of the vendor's SDK.
 API_VERSION: Final = "2026-10-21"
@@ -101,7 +101,7 @@ class Anthropic(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_anthropic(tools)
+        return as_body(for_anthropic(tools))
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""

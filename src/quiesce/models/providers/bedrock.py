@@ -37,7 +37,7 @@ from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
-from ..wire.server_tools import for_bedrock
+from ..wire.server_tools import as_body, for_bedrock
 from .compatible import vocabulary_of
 
 _INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
@@ -97,12 +97,7 @@ class Bedrock(PlainModel):
         self._cache: Final = cache
         self._keys: Any = None
         self._messages: Final = MessageEncoder(_FORMAT.items)
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or _endpoint(self._region),
-            **options,
-        )
+        super().__init__(model, api_key=self._api_key, base_url=base_url or _endpoint(self._region), **options)
         self.tokenizer = self.tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
@@ -118,10 +113,8 @@ class Bedrock(PlainModel):
     async def _headers(self, url: str, content: bytes) -> dict[str, str]:
         headers = {"content-type": "application/json", **self.extra_headers}
         if self._api_key:
-            headers["authorization"] = f"Bearer {self._api_key}"
-        else:
-            headers = self._signed(url, content, headers, await self._credentials())
-        return headers
+            return headers | {"authorization": f"Bearer {self._api_key}"}
+        return self._signed(url, content, headers, await self._credentials())
 
     async def _credentials(self) -> Any:
         """AWS credentials. Finding or renewing them may ask the network, synchronously; a stop does not wait for it."""
@@ -156,7 +149,8 @@ class Bedrock(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_bedrock(tools, self.model)
+        asked = as_body(for_bedrock(tools, self.model))
+        return {"toolConfig": asked} if asked else {}
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -236,18 +230,15 @@ def _tools(request: ModelRequest, called: Iterable[str]) -> Iterator[dict[str, A
     offered: set[str] = set()
     for tool in request.tools:
         offered.add(tool.name)
-        yield {
-            "toolSpec": {
-                "name": tool.name,
-                "description": tool.description,
-                "inputSchema": {"json": schemas.for_tool(tool.schema)},
-            }
-        }
+        yield _tool(tool.name, tool.description, schemas.for_tool(tool.schema))
     for name in called:
         if name not in offered:
             offered.add(name)
-            schema: dict[str, Any] = {"type": "object", "properties": {}}
-            yield {"toolSpec": {"name": name, "description": "No longer available.", "inputSchema": {"json": schema}}}
+            yield _tool(name, "No longer available.", {"type": "object", "properties": {}})
+
+
+def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"toolSpec": {"name": name, "description": description, "inputSchema": {"json": schema}}}
 
 
 def _is_open_server_call(block: Block, answered: set[Any]) -> bool:

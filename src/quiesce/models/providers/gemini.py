@@ -33,7 +33,7 @@ from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
-from ..wire.server_tools import for_gemini
+from ..wire.server_tools import as_body, for_gemini
 from .compatible import vocabulary_of
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
@@ -120,7 +120,7 @@ class Gemini(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_gemini(tools)
+        return as_body(for_gemini(tools))
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""

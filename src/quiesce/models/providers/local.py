@@ -37,7 +37,7 @@ from ..decoders.openai_chat import ChatDecoder
 from ..wire.convert import tool_choice
 from ..wire.failures import Failures
 from . import local_server
-from .compatible import SERVERS, Server
+from .compatible import SERVERS
 from .openai_chat import OpenAIChat
 
 
@@ -60,7 +60,6 @@ WEIGHTS: Final[Mapping[str, Weights]] = {
         "smollm2",
     )
 }
-_SERVER: Final = SERVERS["llamacpp"]
 # Seconds for a killed process to end.
 _EXIT_TIMEOUT: Final = 2.0
 # How the variables begin that say which processors llama.cpp uses, and how many threads.
@@ -91,16 +90,14 @@ class Local(OpenAIChat):
         if not is_available():
             raise MissingExtra("A local model", "xllamacpp", "local")
         self.weights: Final = WEIGHTS[model]
-        server = Server(
-            "llama.cpp",
+        server = replace(
+            SERVERS["llamacpp"],
             base_url="http://127.0.0.1",
+            address=None,
             # A model this small may never come to an end by itself.
-            body={**_SERVER.body, "max_tokens": 1024},
+            body={**SERVERS["llamacpp"].body, "max_tokens": 1024},
             tokenizer=self.weights.tokenizer,
             prefill={},  # it continues a last message of the model without being asked to
-            after_hang_up=_SERVER.after_hang_up,
-            effort=_SERVER.effort,
-            tiers=_SERVER.tiers,
         )
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"

@@ -21,7 +21,7 @@ from ..wire.common_settings import cached_anyway, one_of
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
-from ..wire.server_tools import for_chat
+from ..wire.server_tools import as_body, for_chat
 from ..wire.sse import UNREADABLE, LineDecoder, readable
 from .compatible import vocabulary_of
 
@@ -63,7 +63,7 @@ class Ollama(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """Nothing. Raises `ConfigurationError` for any tool: there are none."""
-        return for_chat(tools, "ollama", "Ollama")
+        return as_body(for_chat(tools, "ollama", "Ollama"))
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the server wants it."""

@@ -21,7 +21,7 @@ from ..wire.common_settings import one_of, openai_cache
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
-from ..wire.server_tools import for_chat
+from ..wire.server_tools import as_body, for_chat
 from .compatible import SERVERS, Server, vocabulary_of
 
 # Servers that take films: https://openrouter.ai/docs and https://docs.vllm.ai (multimodal inputs).
@@ -83,7 +83,7 @@ class OpenAIChat(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_chat(tools, self.provider, self.server.label)
+        return as_body(for_chat(tools, self.provider, self.server.label))
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as this server wants it."""

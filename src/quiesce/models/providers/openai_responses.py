@@ -12,12 +12,12 @@ from ...events import UsageDelta
 from ..base import Effort, ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
 from ..server_tools import ServerTool
-from ..wire import convert, schemas
+from ..wire import convert
 from ..wire.common_settings import one_of, openai_cache
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
-from ..wire.server_tools import for_responses
+from ..wire.server_tools import as_body, for_responses
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for, openai_headers
 
@@ -88,19 +88,10 @@ class OpenAIResponses(PlainModel):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_responses(tools, self.server.label)
+        return as_body(for_responses(tools, self.server.label))
 
     def _function_tools(self, request: ModelRequest) -> list[dict[str, Any]]:
-        return [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": schemas.for_tool(tool.schema),
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
+        return [{"type": "function", **convert.function_spec(tool), "strict": False} for tool in request.tools]
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -167,12 +158,8 @@ class _ResponsesFormat:
                     if part.provider == self._provider and part.kind != "message":
                         yield from _item_back(part)
                 case messages.ToolCall():
-                    yield {
-                        "type": "function_call",
-                        "call_id": part.id,
-                        "name": part.name,
-                        "arguments": convert.arguments_of(part),
-                    }
+                    arguments = convert.arguments_of(part)
+                    yield {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments}
                 case messages.Reasoning():
                     # Reasoning is taken back only together with what it led to.
                     led_to = next(
@@ -248,10 +235,6 @@ def _item_back(part: messages.ProviderPart) -> Iterator[dict[str, Any]]:
 
 
 def _result(result: messages.ToolResult) -> dict[str, Any]:
-    if all(isinstance(part, messages.Text) for part in result.content):
-        return {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
-    return {
-        "type": "function_call_output",
-        "call_id": result.call_id,
-        "output": [_part(part) for part in result.content],
-    }
+    is_text = all(isinstance(part, messages.Text) for part in result.content)
+    output = result.text if is_text else [_part(part) for part in result.content]
+    return {"type": "function_call_output", "call_id": result.call_id, "output": output}

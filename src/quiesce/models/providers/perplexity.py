@@ -17,7 +17,7 @@ from ..wire.attachments import sendable
 from ..wire.common_settings import cached_anyway, one_of
 from ..wire.encoding import MessageEncoder
 from ..wire.http import WireOptions
-from ..wire.server_tools import for_perplexity
+from ..wire.server_tools import as_body, for_perplexity
 from .openai_responses import OpenAIResponses
 
 _LABEL: Final = "Perplexity"
@@ -39,7 +39,7 @@ class Perplexity(OpenAIResponses):
 
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
-        return for_perplexity(tools)
+        return as_body(for_perplexity(tools))
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it: it refuses fields that it does not know."""

@@ -6,10 +6,9 @@ Each function takes its setting out of `settings`, and raises `RequestRejected` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from ...errors import RequestRejected
 from ..base import CachePolicy
 from . import convert
 
@@ -21,13 +20,6 @@ _GPT: Final = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 _FIRST_WITHOUT_CACHE: Final = (5, 6)
 
 
-def refused(label: str, name: str, value: object, known: Iterable[str]) -> RequestRejected:
-    """The error for a value of a setting that a provider does not have."""
-    has = ", ".join(repr(each) for each in known)
-    todo = f"Use one of: {has}." if has else "Leave it out."
-    return RequestRejected(f"{label} has no {name}={value!r}.", kept="Nothing was sent.", todo=todo)
-
-
 def one_of(settings: dict[str, Any], name: str, label: str, known: Mapping[str, Any] | tuple[str, ...]) -> Any:
     """The setting under the provider's word for it; None when it is not set."""
     value = settings.pop(name, None)
@@ -35,7 +27,8 @@ def one_of(settings: dict[str, Any], name: str, label: str, known: Mapping[str, 
         return None
     words = dict(zip(known, known, strict=True)) if isinstance(known, tuple) else known
     if value not in words:
-        raise refused(label, name, value, words)
+        has = ", ".join(map(repr, words))
+        raise convert.refused(f"{label} has no {name}={value!r}.", f"Use one of: {has}." if has else "Leave it out.")
     return words[value]
 
 
@@ -95,8 +88,4 @@ def cached_anyway(settings: dict[str, Any], label: str) -> None:
     """For a provider that caches by itself, or not at all: `cache=True` changes nothing."""
     cache: CachePolicy | None = settings.pop("cache", None)
     if cache not in (None, True):
-        raise RequestRejected(
-            f"{label} has no cache={cache!r}: what it caches, it caches by itself.",
-            kept="Nothing was sent.",
-            todo="Leave it out.",
-        )
+        raise convert.refused(f"{label} has no cache={cache!r}: what it caches, it caches by itself.", "Leave it out.")

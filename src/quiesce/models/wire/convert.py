@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import RequestRejected
 from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
-from ..base import ModelRequest
+from ..base import ModelRequest, ToolSpec
 from . import schemas
 from .json_values import as_dict, as_list
 
@@ -66,20 +66,19 @@ def file_name(part: Document) -> str:
     return part.name or f"document{mimetypes.guess_extension(part.media_type) or ''}"
 
 
+def refused(what: str, todo: str) -> RequestRejected:
+    """The error for a request that is not sent."""
+    return RequestRejected(what, kept="Nothing was sent.", todo=todo)
+
+
 def not_by_address(provider: str, what: str) -> RequestRejected:
     """The error for an attachment that a provider takes only as bytes."""
-    return RequestRejected(
-        f"{provider} takes no {what} by address.",
-        kept="Nothing was sent.",
-        todo="Fetch it and pass its bytes: data=...",
-    )
+    return refused(f"{provider} takes no {what} by address.", "Fetch it and pass its bytes: data=...")
 
 
 def not_by_id(provider: str, what: str) -> RequestRejected:
     """The error for an attachment that a provider does not take by the id of a file."""
-    return RequestRejected(
-        f"{provider} takes no {what} by the id of a file.", kept="Nothing was sent.", todo="Pass its bytes: data=..."
-    )
+    return refused(f"{provider} takes no {what} by the id of a file.", "Pass its bytes: data=...")
 
 
 def bytes_of(part: Image | Document, provider: str, what: str) -> bytes:
@@ -98,7 +97,7 @@ def refuse_media(part: Document, provider: str) -> None:
 
 def not_supported(provider: str, what: str) -> RequestRejected:
     """The error for an attachment that a provider does not take at all."""
-    return RequestRejected(f"{provider} does not take {what}.", kept="Nothing was sent.", todo="Pass text or an image.")
+    return refused(f"{provider} does not take {what}.", "Pass text or an image.")
 
 
 def tool_choice(request: ModelRequest, provider: str) -> str | None:
@@ -110,25 +109,17 @@ def tool_choice(request: ModelRequest, provider: str) -> str | None:
     if choice is None or (not request.tools and choice in ("auto", "none")):
         return None
     if choice not in ("auto", "none", "required") and choice not in {tool.name for tool in request.tools}:
-        raise RequestRejected(
-            f"tool_choice={choice!r} names no tool of this request to {provider}.",
-            kept="Nothing was sent.",
-            todo='Use "auto", "none", "required", or the name of one of its tools.',
-        )
+        what = f"tool_choice={choice!r} names no tool of this request to {provider}."
+        raise refused(what, 'Use "auto", "none", "required", or the name of one of its tools.')
     if not request.tools:
-        raise RequestRejected(
-            "tool_choice='required', and the request has no tools.", kept="Nothing was sent.", todo="Give it tools."
-        )
+        raise refused("tool_choice='required', and the request has no tools.", "Give it tools.")
     return choice
 
 
 def no_tool_choice(provider: str, choice: str | None) -> RequestRejected:
     """The error for a tool choice that a provider does not have."""
-    return RequestRejected(
-        f"{provider} has no tool_choice={choice!r}.",
-        kept="Nothing was sent.",
-        todo="Leave it out, or give this run only the tools that it is to use.",
-    )
+    todo = "Leave it out, or give this run only the tools that it is to use."
+    return refused(f"{provider} has no tool_choice={choice!r}.", todo)
 
 
 def text_of(message: AssistantMessage) -> str:
@@ -186,17 +177,12 @@ def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
     """The tools of a request in the format of Chat Completions."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": schemas.for_tool(tool.schema),
-            },
-        }
-        for tool in request.tools
-    ]
+    return [{"type": "function", "function": function_spec(tool)} for tool in request.tools]
+
+
+def function_spec(tool: ToolSpec) -> dict[str, Any]:
+    """A tool as OpenAI describes it."""
+    return {"name": tool.name, "description": tool.description, "parameters": schemas.for_tool(tool.schema)}
 
 
 def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
@@ -208,19 +194,14 @@ def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
 
 def no_setting(provider: str, name: str, instead: str) -> RequestRejected:
     """The error for a setting that a provider does not have."""
-    return RequestRejected(
-        f"{provider} has no setting {name!r}.", kept="Nothing was sent.", todo=f"Leave it out, or {instead}."
-    )
+    return refused(f"{provider} has no setting {name!r}.", f"Leave it out, or {instead}.")
 
 
 def one_answer(count: Any, provider: str) -> None:
     """Raises `RequestRejected` for a request for several answers: a conversation goes on from one."""
     if isinstance(count, int) and count > 1:
-        raise RequestRejected(
-            f"A request to {provider} asks for {count} answers, and a run takes one.",
-            kept="Nothing was sent.",
-            todo="Leave the setting out, and start several runs.",
-        )
+        what = f"A request to {provider} asks for {count} answers, and a run takes one."
+        raise refused(what, "Leave the setting out, and start several runs.")
 
 
 def renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Each function raises `ConfigurationError` for a tool, or an option of it, that t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ...errors import ConfigurationError
@@ -22,79 +22,68 @@ def none_of(label: str, tool: ServerTool, instead: str = "") -> ConfigurationErr
     return ConfigurationError(f"{label} has no {type(tool).__name__}.", todo=todo)
 
 
-def for_anthropic(tools: Iterable[ServerTool]) -> dict[str, Any]:
+def for_anthropic(tools: Iterable[ServerTool]) -> Iterator[dict[str, Any]]:
     """Claude's."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         match tool:
             case WebSearch():
                 named = {"type": _WEB_SEARCH, "name": "web_search"}
-                asked.append(named | _options(tool, "Anthropic", "allowed_domains", "blocked_domains", "max_uses"))
+                yield named | _options(tool, "Anthropic", "allowed_domains", "blocked_domains", "max_uses")
             case CodeExecution():
-                asked.append({"type": _CODE_EXECUTION, "name": "code_execution"})
+                yield {"type": _CODE_EXECUTION, "name": "code_execution"}
             case FileSearch():
                 raise none_of("Anthropic", tool)
-    return _body(asked)
 
 
-def for_responses(tools: Iterable[ServerTool], label: str) -> dict[str, Any]:
+def for_responses(tools: Iterable[ServerTool], label: str) -> Iterator[dict[str, Any]]:
     """Those of OpenAI's Responses API, which xAI has under the same names."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         match tool:
             case WebSearch():
                 filters = _options(tool, label, "allowed_domains")
-                asked.append({"type": "web_search"} | ({"filters": filters} if filters else {}))
+                yield {"type": "web_search"} | ({"filters": filters} if filters else {})
             case CodeExecution():
                 container = {"container": {"type": "auto"}} if label == "OpenAI" else {}
-                asked.append({"type": "code_interpreter", **container})
+                yield {"type": "code_interpreter", **container}
             case FileSearch(stores):
-                asked.append({"type": "file_search", "vector_store_ids": stores})
-    return _body(asked)
+                yield {"type": "file_search", "vector_store_ids": stores}
 
 
-def for_gemini(tools: Iterable[ServerTool]) -> dict[str, Any]:
+def for_gemini(tools: Iterable[ServerTool]) -> Iterator[dict[str, Any]]:
     """Gemini's."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         match tool:
             case WebSearch():
-                asked.append({"googleSearch": _options(tool, "Gemini")})
+                yield {"googleSearch": _options(tool, "Gemini")}
             case CodeExecution():
-                asked.append({"codeExecution": {}})
+                yield {"codeExecution": {}}
             case FileSearch(stores):
-                asked.append({"fileSearch": {"fileSearchStoreNames": stores}})
-    return _body(asked)
+                yield {"fileSearch": {"fileSearchStoreNames": stores}}
 
 
-def for_bedrock(tools: Iterable[ServerTool], model: str) -> dict[str, Any]:
+def for_bedrock(tools: Iterable[ServerTool], model: str) -> Iterator[dict[str, Any]]:
     """Those that Nova has on Bedrock. Claude has none there."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         if "nova" not in model or isinstance(tool, FileSearch):
             raise none_of("Bedrock", tool, "Use a Nova model there, or Claude at Anthropic.")
         if isinstance(tool, WebSearch):
             _options(tool, "Bedrock")
-        asked.append(
-            {"systemTool": {"name": "nova_grounding" if isinstance(tool, WebSearch) else "nova_code_interpreter"}}
-        )
-    return {"toolConfig": _body(asked)} if asked else {}
+        yield {"systemTool": {"name": "nova_grounding" if isinstance(tool, WebSearch) else "nova_code_interpreter"}}
 
 
-def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> dict[str, Any]:
+def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> Iterator[dict[str, Any]]:
     """Those of servers that speak Chat Completions."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         match server, tool:
             case "openrouter", WebSearch():
                 wanted = _options(tool, label, "allowed_domains", "blocked_domains")
                 parameters = {name.replace("blocked", "excluded"): value for name, value in wanted.items()}
-                asked.append({"type": "openrouter:web_search"} | ({"parameters": parameters} if parameters else {}))
+                yield {"type": "openrouter:web_search"} | ({"parameters": parameters} if parameters else {})
             case "groq", WebSearch():
                 _options(tool, label)
-                asked.append({"type": "browser_search"})
+                yield {"type": "browser_search"}
             case "groq", CodeExecution():
-                asked.append({"type": "code_interpreter"})
+                yield {"type": "code_interpreter"}
             case "openai-chat" | "azure", _:
                 todo = 'Use the Responses API: "openai:..." or "azure-responses:...".'
                 raise none_of(f"{label}'s Chat Completions", tool, todo)
@@ -102,12 +91,10 @@ def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> dict[str, 
                 raise none_of("xAI's Chat Completions", tool, 'Use its Responses API: "xai-responses:...".')
             case _:
                 raise none_of(label, tool)
-    return _body(asked)
 
 
-def for_perplexity(tools: Iterable[ServerTool]) -> dict[str, Any]:
+def for_perplexity(tools: Iterable[ServerTool]) -> Iterator[dict[str, Any]]:
     """Those of Perplexity's Agent API."""
-    asked: list[dict[str, Any]] = []
     for tool in tools:
         match tool:
             case WebSearch():
@@ -115,16 +102,17 @@ def for_perplexity(tools: Iterable[ServerTool]) -> dict[str, Any]:
                 blocked = [f"-{domain}" for domain in wanted.get("blocked_domains", ())]
                 domains = [*wanted.get("allowed_domains", ()), *blocked]
                 filters = {"filters": {"search_domain_filter": domains}} if domains else {}
-                asked.append({"type": "web_search", **filters})
+                yield {"type": "web_search", **filters}
             case CodeExecution():
-                asked.append({"type": "sandbox"})
+                yield {"type": "sandbox"}
             case FileSearch():
                 raise none_of("Perplexity", tool)
-    return _body(asked)
 
 
-def _body(asked: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"tools": asked} if asked else {}
+def as_body(asked: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The part of a request's body that has these tools."""
+    tools = [*asked]
+    return {"tools": tools} if tools else {}
 
 
 def _options(tool: WebSearch, label: str, *known: str) -> dict[str, Any]:

@@ -12,21 +12,7 @@ from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
 from ...conversation.sealing import close_turn, seal_answer, seal_turn, still_asked, unfinished
 from ...conversation.validity import faults
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    ModelCallStarted,
-    ProviderPartDelta,
-    ReasoningDelta,
-    RetryScheduled,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolEnded,
-    ToolStarted,
-    UsageDelta,
-)
+from ...events import Delta, ModelCallStarted, RetryScheduled, ToolEnded, ToolStarted
 from ...interrupts import PendingTurn
 from ...messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
 from ..damage import PENDING, StoredConversation, damaged, read_rows
@@ -83,17 +69,7 @@ class CrashedRun:
                 if self._answer_builder is not None and self._answer_builder.has_content:
                     return  # middleware goes on with its answer in another request
                 self._begin(AnswerBuilder(_call_ids(self._before), self._continued_from()))
-            case (
-                AnswerStart()
-                | TextDelta()
-                | ReasoningDelta()
-                | ToolCallStart()
-                | ToolCallArguments()
-                | ToolCallEnd()
-                | ProviderPartDelta()
-                | UsageDelta()
-                | AnswerEnd()
-            ):
+            case _ if isinstance(row, Delta):
                 if self._answer_builder is None:  # middleware answers without a request
                     self._begin(AnswerBuilder(_call_ids(self._before), self._continued_from()))
                 assert self._answer_builder is not None

@@ -53,7 +53,7 @@ class SessionInbox:
         """Hand over no more prompts."""
         self._closed = True
         self._unsubscribe()
-        self._unsubscribe = _nothing
+        self._unsubscribe = lambda: None
 
     def _on_change(self) -> None:
         """The queue may have changed. From any thread."""
@@ -118,10 +118,6 @@ class SessionInbox:
         gone = await asyncio.wrap_future(self._store.return_prompts(self._lease, tuple(left)))
         # The store works in order, so the requests to take prompts have been answered by now.
         return tuple(left[position][0] for position in gone if _is_true(left[position][1]))
-
-
-def _nothing() -> None:
-    """It has unsubscribed."""
 
 
 def _is_true(future: Future[bool]) -> bool:

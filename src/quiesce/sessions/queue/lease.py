@@ -57,7 +57,7 @@ class HeldLease:
         """Stop renewing the lease and reading prompts."""
         self._timer.cancel()
         self.inbox.close()
-        self._on_lost = _ignore
+        self._on_lost = lambda _: None
 
     def release(self) -> None:
         """Release the lease."""
@@ -76,7 +76,3 @@ class HeldLease:
 
         payload = encode(LateOutcomeRecorded(outcome))
         self._store.add_late(self.lease.session_id, run_id, payload).add_done_callback(check)
-
-
-def _ignore(_: LeaseLost) -> None:
-    """The run has ended, and does not need the lease any more."""

@@ -39,11 +39,6 @@ class Waiting(Struct):
     prompt: QueuedPrompt
     expires: float
 
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether the process that queued it gave up."""
-        return self.expires == _LONG_AGO
-
 
 class HeldSession(Struct):
     """A session: its content, its lease and its queue."""
@@ -54,11 +49,6 @@ class HeldSession(Struct):
     holder: Holder | None = None
     expires: float = 0.0
     queue: dict[int, Waiting] = field(default_factory=dict[int, Waiting])
-
-    def waiting(self, position: int) -> Waiting | None:
-        """A prompt in the queue that was not withdrawn."""
-        found = self.queue.get(position)
-        return None if found is None or found.is_withdrawn else found
 
 
 class MemoryStore:
@@ -321,7 +311,8 @@ class MemoryStore:
 
 def _set_taken_by(held: HeldSession, position: int, run_id: str) -> bool:
     """Note the run that will send a prompt, or with "" that none will. False when the prompt was withdrawn."""
-    waiting = held.waiting(position)
-    if waiting is not None:
-        waiting.prompt = structs.replace(waiting.prompt, taken_by=run_id)
-    return waiting is not None
+    waiting = held.queue.get(position)
+    if waiting is None or waiting.expires == _LONG_AGO:
+        return False
+    waiting.prompt = structs.replace(waiting.prompt, taken_by=run_id)
+    return True
