@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .content import Kind, kind_of
 from .counting import ByteCounter, VocabularyCounter, counter_in
-from .pieces import Pieces
+from .pieces import GROUP, Pieces
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -78,9 +78,18 @@ def count_answer(
     vocabulary: Vocabulary | None, blocks: Iterable[Block], counter: AnswerCounter | None
 ) -> list[Counted]:
     """Every block of an answer: by the counter that has counted it while it was streamed, unless in another unit."""
-    if counter is None or counter.vocabulary is not vocabulary:
-        counter = AnswerCounter(vocabulary)
-    return counter.counted(blocks)
+    if counter is not None and counter.vocabulary is vocabulary:
+        return counter.counted(blocks)
+    if vocabulary is not None:
+        return AnswerCounter(vocabulary).counted(blocks)
+    counted: list[Counted] = []
+    for block in blocks:  # bytes need no counter
+        parts, kind = block.parts, _KINDS.get(block.kind)
+        text = "".join(parts) if len(parts) < GROUP else parts.text()
+        whole = block.name + text
+        size = len(whole) if whole.isascii() else len(whole.encode("utf-8", "surrogatepass"))
+        counted.append(Counted(kind or kind_of(text), size, whole, block.kind == "arguments"))
+    return counted
 
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from ...messages import CutNote, Document, Image, Message, ProviderPart, Reasoning, Text, ToolCall, ToolMessage
 
-_SAMPLE = 2048
-_WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
+_SAMPLE: Final = 2048
+# Neither a letter nor a space: digits and signs.
+_SIGN: Final = re.compile(r"[^\w\s]|[\d_]")
+_WORDY_BYTES: Final = bytes(each for each in range(128) if not _SIGN.match(chr(each)))
 
 
 class Kind(StrEnum):
@@ -32,8 +34,8 @@ def kind_of(text: str) -> Kind:
     sample = text[:_SAMPLE]
     if sample.lstrip()[:1] in ("{", "["):
         return Kind.JSON
-    wordy = len(_WORDY.findall(sample))
-    return Kind.PROSE if wordy >= 0.88 * len(sample) else Kind.CODE
+    signs = len(sample.encode().translate(None, _WORDY_BYTES) if sample.isascii() else _SIGN.findall(sample))
+    return Kind.PROSE if len(sample) - signs >= 0.88 * len(sample) else Kind.CODE
 
 
 class MessageSize(Struct):

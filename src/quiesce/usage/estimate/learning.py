@@ -13,7 +13,7 @@ from .calibration import PREAMBLE
 from .content import Kind, size_of
 from .figures import Anchor, ReceivedAnswer, SentRequest, UsageReport
 from .framing import Sample
-from .ratio import Span, TokenRatio
+from .ratio import PER_MESSAGE, Span, TokenRatio
 
 # A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -45,10 +45,9 @@ class Lesson(Struct, frozen=True):
         return self.counter is None and sum(len(block.parts.text()) for block in self.blocks) > _LONGEST_SAMPLE
 
 
-def lesson_of(sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> Lesson | None:
-    """What a call can teach; None where nothing was reported, or tools of the provider ran, which are not seen here."""
-    report = received.report
-    if report is None or report.server_tools:
+def lesson_of(sent: SentRequest, received: ReceivedAnswer, report: UsageReport, anchor: Anchor | None) -> Lesson | None:
+    """What a call with a report can teach; None where tools of the provider ran, which are not seen here."""
+    if report.server_tools:
         return None
     messages: tuple[Message, ...] = ()
     known = None
@@ -142,7 +141,7 @@ def _learn_preamble(ratio: TokenRatio, messages: tuple[Message, ...], fingerprin
     text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
     if text.high is None or text.high - text.low > _CLEAR:
         return
-    each = ratio.spread("message", size.messages, otherwise=(4.0, 0.0, 16.0))
+    each = ratio.spread("message", size.messages, otherwise=PER_MESSAGE)
     ratio.calibration.learn_spread(ratio.model, PREAMBLE + fingerprint, tokens - text.value - each.value)
 
 
