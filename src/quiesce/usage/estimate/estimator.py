@@ -51,7 +51,7 @@ class UsageEstimator:
         calibration: Calibration | None = None,
         is_deployment: bool = False,
     ) -> None:
-        self._is_deployment: Final = is_deployment
+        self.is_deployment: Final = is_deployment
         self._model: Final = model
         # The model that answers, which is another one than was asked for where that is a deployment.
         self._served = model
@@ -77,7 +77,7 @@ class UsageEstimator:
 
     def served_by(self, model: str | None) -> None:
         """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
-        if self._is_deployment and model:
+        if self.is_deployment and model:
             provider = self._model.partition(":")[0]
             if self._served != f"{provider}:{model}":
                 self._served = f"{provider}:{model}"
@@ -138,7 +138,7 @@ class UsageEstimator:
     @cached_property
     def _may_count(self) -> bool:
         """Whether there may ever be a vocabulary. Which model is behind a deployment may change."""
-        return self._is_deployment or may_have_vocabulary(self._model, self._tokenizer)
+        return self.is_deployment or may_have_vocabulary(self._model, self._tokenizer)
 
     @property
     def _is_waiting(self) -> bool:
@@ -186,7 +186,7 @@ class UsageEstimator:
                 tokenizer=self._tokenizer,
                 price=self._price,
                 calibration=learnt,
-                is_deployment=self._is_deployment,
+                is_deployment=self.is_deployment,
             )
             own = self._by_owner.setdefault(owner, own)
             for oldest in tuple(self._by_owner)[:-_MOST_OWNERS]:
@@ -241,7 +241,8 @@ class UsageEstimator:
         self, conversation: object, sent: SentRequest, received: ReceivedAnswer, usage: TokenUsage
     ) -> Callable[[], TokenUsage] | None:
         """What counts one call once the vocabulary is loaded; None when `usage` cannot become better by that."""
-        if not self._is_waiting or (usage.input.source in _STANDS and usage.output.source in _STANDS):
+        stands = usage.input.source in _STANDS and usage.output.source in _STANDS
+        if stands or not self._may_count or not self._is_waiting:
             return None
         anchor = self._known(conversation).anchor
         return lambda: self._current().usage(sent, received, KnownConversation(anchor))
