@@ -38,14 +38,23 @@ def kind_of(text: str) -> Kind:
     return Kind.PROSE if len(sample) - signs >= 0.88 * len(sample) else Kind.CODE
 
 
+class TextPiece(Struct, frozen=True, gc=False):
+    """A text of one kind. `units` is its size where it was counted: tokens of the vocabulary, or bytes without one."""
+
+    kind: Kind
+    text: str
+    units: int | None = None
+    is_call: bool = False
+
+
 class MessageSize(Struct):
     """The size of some messages: their texts, and how many messages, calls and media they are.
 
     `optional` texts are sent again but not always billed. The size of `media` is not known here.
     """
 
-    pieces: list[tuple[Kind, str]] = []
-    optional: list[tuple[Kind, str]] = []
+    pieces: list[TextPiece] = []
+    optional: list[TextPiece] = []
     messages: int = 0
     calls: int = 0
     media: int = 0
@@ -54,7 +63,7 @@ class MessageSize(Struct):
         """Add a picture or a file; only the size of a plain text file is known here."""
         if isinstance(part, Document) and part.data is not None and part.media_type.startswith("text/"):
             text = part.data.decode("utf-8", "replace")
-            self.pieces.append((kind_of(text), text))
+            self.pieces.append(TextPiece(kind_of(text), text))
         else:
             self.media += 1
 
@@ -70,16 +79,16 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
         for part in itertools.chain.from_iterable(contents):
             match part:
                 case Text() | CutNote():
-                    size.pieces.append((kind_of(part.text), part.text))
+                    size.pieces.append(TextPiece(kind_of(part.text), part.text))
                 case Reasoning():
                     # Reasoning that goes back in its encrypted form is billed, by a length that only this tells.
-                    size.optional.append((Kind.REASONING, part.text + _encrypted(part)))
+                    size.optional.append(TextPiece(Kind.REASONING, part.text + _encrypted(part)))
                 case ProviderPart():  # what the provider makes of it is not known
-                    size.optional.append((Kind.JSON, msgspec.json.encode(part.data).decode()))
+                    size.optional.append(TextPiece(Kind.JSON, msgspec.json.encode(part.data).decode()))
                 case ToolCall():
                     size.calls += 1
                     written = part.unparsed or msgspec.json.encode(part.arguments).decode()
-                    size.pieces.append((Kind.JSON, part.name + written))
+                    size.pieces.append(TextPiece(Kind.JSON, part.name + written))
                 case Image() | Document():
                     size.add_media(part)
     return size

@@ -17,9 +17,9 @@ from msgspec import Struct
 from ...messages import Message
 from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerCounter, Block, Counted, count_answer
+from .answer_count import AnswerCounter, Block, count_answer
 from .calibration import PREAMBLE
-from .content import Kind, Preamble, size_of
+from .content import Kind, Preamble, TextPiece, size_of
 from .message_size import MessageSizer
 from .ratio import NOTHING, Span, TokenRatio
 
@@ -245,7 +245,7 @@ class FigureEstimator:
         elif is_text:
             parts.append(Span(*_HIDDEN_PROMPT, source))
         instructions = preamble.instructions
-        span = ratio.total([(Kind.PROSE, None, instructions)]) if instructions else NOTHING
+        span = ratio.total((TextPiece(Kind.PROSE, instructions),)) if instructions else NOTHING
         return span.plus(*parts)
 
     def _definitions(self, plain_tools: str, tools: str, schema: str) -> list[Span]:
@@ -253,12 +253,12 @@ class FigureEstimator:
         ratio, parts = self.ratio, list[Span]()
         if tools:
             # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-            span = ratio.total([(Kind.JSON, None, tools)])
-            plain = span if plain_tools is tools else ratio.total([(Kind.JSON, None, plain_tools)])
+            span = ratio.total((TextPiece(Kind.JSON, tools),))
+            plain = span if plain_tools is tools else ratio.total((TextPiece(Kind.JSON, plain_tools),))
             least = 0.0 if "gemini" in self._model else plain.low * 0.2
             parts.append(Span(span.value * 0.8, least, (span.high or 0.0) * 2, span.source))
         if schema:
-            span = ratio.total([(Kind.JSON, None, schema)])
+            span = ratio.total((TextPiece(Kind.JSON, schema),))
             parts.append(Span(span.value * 0.8, 0.0, (span.high or 0.0) * 2, span.source))
         return parts
 
@@ -283,17 +283,17 @@ class FigureEstimator:
         reasoning = self._reasoning(sent, received, thought)
         return span.figure(least=max(least, 1)), reasoning
 
-    def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
+    def _visible(self, counted: list[TextPiece], by_provider: int | None) -> Span:
         """What the words and the calls cost that were received."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
         if by_provider is None:
-            span = self.ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
+            span = self.ratio.total([block for block in counted if block.kind is not Kind.REASONING])
         calls = sum([block.is_call for block in counted])
         return span.plus(self.ratio.calls(calls)) if calls else span
 
-    def _thought(self, counted: list[Counted]) -> Span:
+    def _thought(self, counted: list[TextPiece]) -> Span:
         """What the reasoning costs, streamed or not."""
-        streamed = [block[:3] for block in counted if block.kind is Kind.REASONING]
+        streamed = [block for block in counted if block.kind is Kind.REASONING]
         hides = self._hides(streamed=bool(streamed))
         received = self.ratio.total(streamed) if streamed else NOTHING
         if not hides:
@@ -339,7 +339,7 @@ class FigureEstimator:
 
     def _outlook(self, span: Span, received: ReceivedAnswer) -> Span:
         """What may be billed beyond what was received."""
-        value, low, high, source = span
+        value, low, high, source = span.value, span.low, span.high, span.source
         if high is None or (received.bill_goes_on and not received.complete):
             return Span(value, low, None, source)
         if received.complete:
@@ -367,7 +367,7 @@ def _capped(span: Span, most: int | None) -> Span:
     """No answer is longer than the request allows."""
     if most is None or (span.high is not None and span.high <= most):
         return span
-    return span._replace(high=max(float(most), span.low))
+    return Span(span.value, span.low, max(float(most), span.low), span.source)
 
 
 def refused() -> TokenUsage:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from ..figure import RANK, Figure, Provenance
 from .calibration import Calibration, Ratio
-from .content import Kind, MessageSize
+from .content import Kind, MessageSize, TextPiece
 from .framing import PER_CALL, Framing, Sample, framing_of
 from .vocabulary import Vocabulary
 
@@ -48,7 +50,7 @@ _PER_CALL_SENT: Final = (10.0, 0.0, 40.0)
 _PER_MEDIUM: Final = (1000.0, 16.0, None)
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True, gc=False):
     """A guess between two bounds; `high` is None when there is none above."""
 
     value: float
@@ -58,7 +60,7 @@ class Span(NamedTuple):
 
     def plus(self, *others: Span) -> Span:
         """The sum, as uncertain as its most uncertain part."""
-        value, low, high, source = self
+        value, low, high, source = self.value, self.low, self.high, self.source
         for other in others:
             value += other.value
             low += other.low
@@ -98,33 +100,35 @@ class TokenRatio:
             self._framing = samples, framing_of(samples)
         return self._framing[1]
 
-    def total(self, texts: Iterable[tuple[Kind, int | None, str]]) -> Span:
-        """What texts cost together: the kind, the size in this ratio's unit (None when not counted yet), and the text.
+    def total(self, texts: Iterable[TextPiece]) -> Span:
+        """What texts cost together. Those that are counted are counted in this ratio's unit.
 
         With neither a vocabulary nor a calibration, the sum is made here directly: that is every run's ordinary case.
         """
         if self.vocabulary is not None or self.model in self.calibration.ratios:
             return NOTHING.plus(
                 *[
-                    self.measure(kind, text) if units is None else self.in_units(kind, units, text)
-                    for kind, units, text in texts
+                    self.measure(each.kind, each.text)
+                    if each.units is None
+                    else self.in_units(each.kind, each.units, each.text)
+                    for each in texts
                 ]
             )
         value, low, high = 0.0, 0, 0.0
-        for kind, _, text in texts:
-            if text:
-                size, fewest, most = _bounds(text)
-                value += size / BYTES_PER_TOKEN[kind]
+        for each in texts:
+            if each.text:
+                size, fewest, most = _bounds(each.text)
+                value += size / BYTES_PER_TOKEN[each.kind]
                 low += fewest
                 high += most
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
 
     def messages(self, size: MessageSize) -> Span:
         """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
-        texts = self.total([(kind, None, text) for kind, text in size.pieces])
+        texts = self.total(size.pieces)
         if not size.optional:
             return texts
-        optional = [self.measure(kind, text) for kind, text in size.optional]
+        optional = [self.measure(each.kind, each.text) for each in size.optional]
         return texts.plus(*[Span(0.0, 0.0, span.high, span.source) for span in optional])
 
     def sent(self, texts: Span, messages: int, calls: int, media: int) -> Span:
@@ -164,7 +168,8 @@ class TokenRatio:
             return exact
         scaled = _calibrated(ratio, tokens)
         if framing is not None and framing.fits:  # either may be true, and the simpler one is likelier
-            return exact._replace(low=min(tokens, scaled.low), high=max(tokens, scaled.high or 0.0))
+            low, high = min(tokens, scaled.low), max(tokens, scaled.high or 0.0)
+            return Span(tokens, low, high, Provenance.TOKENIZED)
         return scaled
 
     def in_bytes(self, kind: Kind, text: str) -> Span:
@@ -256,7 +261,9 @@ def _bounds(text: str) -> tuple[int, int, float]:
     letters = b" " + data.translate(_AS_LETTERS)
     single, double, longer = letters.count(b" a"), letters.count(b" aa"), letters.count(b" aaa")  # or longer, each
     small = letters.count(b"a") - (single + double - 2 * longer)
-    spaces = data.count(b" ") - data.translate(_AS_DIGITS).count(b" 0")
+    spaces = data.count(b" ")
+    if spaces:
+        spaces -= data.translate(_AS_DIGITS).count(b" 0")
     pairs = 0 if is_ascii else size - len(data.translate(None, _FIRST_OF_TWO))
     most = size - small * (1 - _PER_SMALL_LETTER) - spaces * (1 - _PER_SPACE) - pairs + 2
     sample = text[:_SAMPLE]
