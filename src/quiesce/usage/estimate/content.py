@@ -99,6 +99,18 @@ def _encrypted(part: Reasoning) -> str:
     return part.signature or "" if hidden else ""
 
 
+class Definitions(Struct, frozen=True, gc=False):
+    """The definitions of a preamble as JSON: not what the provider makes of them, but as long.
+
+    `plain_tools` are the tools without what their schemas only refer to, which not every provider writes out.
+    Many providers only hold the answer to its `schema`, and bill nothing for that.
+    """
+
+    tools: str
+    plain_tools: str
+    schema: str
+
+
 class Preamble:
     """What goes before the messages of every request of an agent: instructions, tools, the schema of the answer."""
 
@@ -110,29 +122,22 @@ class Preamble:
         self._schema = schema
 
     @cached_property
-    def tools(self) -> str:
-        """The tools as JSON: not what the provider makes of them, but as long."""
-        return msgspec.json.encode(self._tools).decode() if self._tools else ""
-
-    @cached_property
-    def plain_tools(self) -> str:
-        """The tools without the definitions that their schemas only refer to, which not every provider writes out."""
-        if '"$defs"' not in self.tools:
-            return self.tools
-        tools = (dict(tool) for tool in msgspec.json.decode(self.tools))
-        kept = (tool | {"schema": {k: v for k, v in tool["schema"].items() if k != "$defs"}} for tool in tools)
-        return msgspec.json.encode(list(kept)).decode()
-
-    @cached_property
-    def schema(self) -> str:
-        """The schema of the answer as JSON. Many providers only hold the answer to it, and bill nothing for that."""
-        return "" if self._schema is None else msgspec.json.encode(self._schema).decode()
+    def definitions(self) -> Definitions:
+        """The tools and the schema of the answer, encoded at the first look: not every request is estimated."""
+        tools = msgspec.json.encode(self._tools).decode() if self._tools else ""
+        schema = "" if self._schema is None else msgspec.json.encode(self._schema).decode()
+        return Definitions(tools, _without_definitions(tools) if '"$defs"' in tools else tools, schema)
 
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same preamble, in every process."""
         from hashlib import blake2b  # with the first request
 
-        return blake2b(
-            f"{self.instructions}\0{self.tools}\0{self.schema}".encode("utf-8", "replace"), digest_size=8
-        ).hexdigest()
+        text = f"{self.instructions}\0{self.definitions.tools}\0{self.definitions.schema}"
+        return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _without_definitions(tools: str) -> str:
+    decoded = (dict(tool) for tool in msgspec.json.decode(tools))
+    kept = (tool | {"schema": {k: v for k, v in tool["schema"].items() if k != "$defs"}} for tool in decoded)
+    return msgspec.json.encode(list(kept)).decode()

@@ -19,7 +19,7 @@ from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
 from .answer_count import AnswerCounter, Block, count_answer
 from .calibration import PREAMBLE
-from .content import Kind, Preamble, TextPiece, size_of
+from .content import Definitions, Kind, Preamble, TextPiece, size_of
 from .message_size import MessageSizer
 from .ratio import NOTHING, Span, TokenRatio
 
@@ -234,10 +234,10 @@ class FigureEstimator:
 
     def _measure_preamble(self, preamble: Preamble) -> Span:
         """What instructions, tools and the schema of the output cost, with what the provider adds to them."""
-        ratio, tools, schema = self.ratio, preamble.tools, preamble.schema
-        is_text, is_grok = not tools and not schema, _traits(self._model).is_grok
+        ratio, definitions = self.ratio, preamble.definitions
+        is_text, is_grok = not definitions.tools and not definitions.schema, _traits(self._model).is_grok
         source = Provenance.TOKENIZED if is_text and ratio.vocabulary is not None else Provenance.HEURISTIC
-        parts = self._definitions(preamble.plain_tools, tools, schema)
+        parts = self._definitions(definitions)
         if not is_text:
             parts.append(Span(*_HIDDEN_TOOL_PROMPT, source))
         if is_grok or ratio.vocabulary is None:
@@ -248,9 +248,10 @@ class FigureEstimator:
         span = ratio.total((TextPiece(Kind.PROSE, instructions),)) if instructions else NOTHING
         return span.plus(*parts)
 
-    def _definitions(self, plain_tools: str, tools: str, schema: str) -> list[Span]:
+    def _definitions(self, definitions: Definitions) -> list[Span]:
         """What the tools cost, and the schema of the output."""
         ratio, parts = self.ratio, list[Span]()
+        tools, plain_tools, schema = definitions.tools, definitions.plain_tools, definitions.schema
         if tools:
             # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
             span = ratio.total((TextPiece(Kind.JSON, tools),))
