@@ -91,9 +91,10 @@ class RequestBill:
 
     def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Open a ledger entry for a request that is about to be sent."""
+        most = None if request.max_tokens is None and not request.settings else _most_tokens(request)
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
+        self._sent = SentRequest(request.messages, self._preamble, most)
         self._request = request
         self._answer = answer
         self._counter = None

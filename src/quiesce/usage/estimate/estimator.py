@@ -249,7 +249,7 @@ class UsageEstimator:
 
     def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported improves the next estimates."""
-        known, figures, report = self._known(conversation), self._current(), received.report
+        figures, known, report = self._current(), self._known(conversation), received.report
         usage = figures.usage(sent, received, known)
         if report is None:
             return usage

@@ -8,6 +8,7 @@ the interval open above, unless the request itself limits the answer.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -187,7 +188,7 @@ class FigureEstimator:
         elif report is not None and report.input is not None:
             sending = reported(report.input)
         elif received.counted_input is not None:
-            sending = _as_counted(received.counted_input).figure(least=1)
+            sending = _figure(_as_counted(received.counted_input), least=1)
         else:
             sending = self.input(sent, known)
         output, reasoning = self._output(sent, received)
@@ -213,8 +214,8 @@ class FigureEstimator:
             size = size_of(new)
             before = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
             whole = ratio.sent(before.plus(ratio.messages(size)), size.messages, size.calls, size.media)
-            return whole.figure(least=anchor.input)
-        return self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)).figure(least=1)
+            return _figure(whole, least=anchor.input)
+        return _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)), least=1)
 
     def _preamble(self, preamble: Preamble) -> Span:
         calibration, last = self.ratio.calibration, self._measured_preamble
@@ -281,8 +282,7 @@ class FigureEstimator:
         least = (report.output or 0) if report is not None else 0
         if sent.max_tokens is not None:
             span = _capped(span, sent.max_tokens)
-        reasoning = self._reasoning(sent, received, thought)
-        return span.figure(least=max(least, 1)), reasoning
+        return _figure(span, least=max(least, 1)), self._reasoning(sent, received, thought)
 
     def _visible(self, counted: list[TextPiece], by_provider: int | None) -> Span:
         """What the words and the calls cost that were received."""
@@ -351,11 +351,19 @@ class FigureEstimator:
     def _reasoning(self, sent: SentRequest, received: ReceivedAnswer, thought: Span) -> Figure:
         report = received.report
         if report is not None and report.reasoning is not None:
-            source = Provenance.PARTIAL
-            return _capped(Span(report.reasoning, report.reasoning, None, source), sent.max_tokens).figure()
+            known = Span(report.reasoning, report.reasoning, None, Provenance.PARTIAL)
+            return _figure(_capped(known, sent.max_tokens))
         if not thought.value:
             return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
-        return _capped(self._outlook(thought, received), sent.max_tokens).figure()
+        return _figure(_capped(self._outlook(thought, received), sent.max_tokens))
+
+
+def _figure(span: Span, *, least: int = 0) -> Figure:
+    """A span in whole tokens, and never less than is known."""
+    low = max(least, math.floor(span.low + 1e-9), 0)
+    high = None if span.high is None else max(low, math.ceil(span.high - 1e-9))
+    value = max(low, round(span.value))
+    return Figure(value if high is None else min(value, high), low, high, span.source)
 
 
 def _as_counted(tokens: int) -> Span:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
-from ..figure import RANK, Figure, Provenance
+from ..figure import RANK, Provenance
 from .calibration import Calibration, Ratio
 from .content import Kind, MessageSize, TextPiece
 from .framing import PER_CALL, Framing, Sample, framing_of
@@ -67,13 +66,6 @@ class Span(Struct, frozen=True, gc=False):
             high = None if high is None or other.high is None else high + other.high
             source = source if RANK[source] >= RANK[other.source] else other.source
         return Span(value, low, high, source)
-
-    def figure(self, *, least: int = 0) -> Figure:
-        """In whole tokens, and never less than is known."""
-        low = max(least, math.floor(self.low + 1e-9), 0)
-        high = None if self.high is None else max(low, math.ceil(self.high - 1e-9))
-        value = max(low, round(self.value))
-        return Figure(value if high is None else min(value, high), low, high, self.source)
 
 
 NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
