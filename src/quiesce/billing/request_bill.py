@@ -93,7 +93,8 @@ class RequestBill:
         """Open a ledger entry for a request that is about to be sent."""
         most = None if request.max_tokens is None and not request.settings else _most_tokens(request)
         if self._preamble is None:
-            self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
+            known = self.terms.estimator.preamble(request.instructions, request.tools, request.output_schema)
+            self._preamble = known
         self._sent = SentRequest(request.messages, self._preamble, most)
         self._request = request
         self._answer = answer

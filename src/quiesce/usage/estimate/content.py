@@ -72,11 +72,13 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
     """The size of messages when they are sent. Each tool result counts as a message, as providers have it."""
     size = MessageSize()
     for message in messages:
-        contents = (
-            [result.content for result in message.results] if isinstance(message, ToolMessage) else [message.content]
-        )
-        size.messages += len(contents)
-        for part in itertools.chain.from_iterable(contents):
+        if isinstance(message, ToolMessage):
+            size.messages += len(message.results)
+            content = itertools.chain.from_iterable([result.content for result in message.results])
+        else:
+            size.messages += 1
+            content = message.content
+        for part in content:
             match part:
                 case Text() | CutNote():
                     size.pieces.append(TextPiece(kind_of(part.text), part.text))
@@ -120,6 +122,11 @@ class Preamble:
         self.instructions = instructions or ""
         self._tools = tuple(tools)
         self._schema = schema
+
+    def is_of(self, instructions: str | None, tools: Iterable[Any], schema: dict[str, Any] | None) -> bool:
+        """Whether it was made of these."""
+        same = self.instructions == (instructions or "") and self._tools == tools
+        return same and (self._schema is schema or self._schema == schema)
 
     @cached_property
     def definitions(self) -> Definitions:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -19,6 +19,7 @@ from ..price_list import load_prices, loaded_price, prices_are_loaded, published
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
+from .content import Preamble
 from .figures import Anchor, FigureEstimator, KnownConversation, ReceivedAnswer, SentRequest
 from .framing import REMEMBERED
 from .learning import Lesson, learn, lesson_of
@@ -63,6 +64,7 @@ class UsageEstimator:
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
         # Replaced as a whole when the vocabulary is loaded: no figure is made half in one unit and half in another.
         self._figures = FigureEstimator(TokenRatio(model, None, self.calibration), model)
+        self._preamble: Preamble | None = None
         self._lessons: Final[deque[Lesson]] = deque(maxlen=REMEMBERED)
         self._conversations: Final[WeakKeyDictionary[object, KnownConversation]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
@@ -95,9 +97,14 @@ class UsageEstimator:
         return False
 
     def prepare(self) -> None:
-        """Begin to load the list of prices, in a thread: the end of an answer need not wait then."""
+        """Get ready while the provider works, so that the end of an answer, or a stop, has less to do.
+
+        Begins to load the list of prices, in a thread, and reads what goes before the messages.
+        """
         if self.waits_for_price:
             load_prices(self._served)
+        if self._preamble is not None:
+            self._current().prepare(self._preamble)
 
     def load_price(self) -> Price | None:
         """The price, whose list is loaded here if it is not: for the start of a run that limits its cost."""
@@ -207,6 +214,13 @@ class UsageEstimator:
             return None
         known.saved = learnt
         return self._kept_as, self.calibration.dump(self._model)
+
+    def preamble(self, instructions: str | None, tools: tuple[Any, ...], schema: dict[str, Any] | None) -> Preamble:
+        """What goes before the messages of a request: that of the last one, where it is the same, and read already."""
+        last = self._preamble
+        if last is None or not last.is_of(instructions, tools, schema):
+            last = self._preamble = Preamble(instructions, tools, schema)
+        return last
 
     def answer_counter(self) -> AnswerCounter:
         """A counter for one answer, in the model's vocabulary."""

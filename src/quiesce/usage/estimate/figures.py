@@ -217,6 +217,12 @@ class FigureEstimator:
             return _figure(whole, least=anchor.input)
         return _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)), least=1)
 
+    def prepare(self, preamble: Preamble) -> None:
+        """Estimate a preamble before that is needed, once. In a vocabulary that may take long: it is left for later."""
+        last = self._measured_preamble
+        if self.ratio.vocabulary is None and (last is None or last[0] is not preamble):
+            self._preamble(preamble)
+
     def _preamble(self, preamble: Preamble) -> Span:
         calibration, last = self.ratio.calibration, self._measured_preamble
         basis = calibration.updates, calibration.additions
