@@ -40,7 +40,17 @@ class Limits:
     Raises `ConfigurationError` for a limit that is not a positive number.
     """
 
-    __slots__ = ("advice", "cost", "inside_answers", "output_tokens", "repeated_calls", "tokens", "tool_calls", "turns")
+    __slots__ = (
+        "advice",
+        "cost",
+        "inside_answers",
+        "output_tokens",
+        "repeated_calls",
+        "tokens",
+        "tool_calls",
+        "turns",
+        "values",
+    )
 
     def __init__(
         self,
@@ -60,12 +70,6 @@ class Limits:
         self.cost: Final = _money(cost)
         self.inside_answers: Final = not (self.tokens is None and self.output_tokens is None and self.cost is None)
         """Whether a limit can be reached in the middle of an answer."""
-        self.advice = ""
-        """What a run that reaches its tokens or its cost says besides."""
-
-    @property
-    def values(self) -> dict[LimitName, int | Decimal]:
-        """The limits that are on, by name."""
         values: dict[LimitName, int | Decimal | None] = {
             "turns": self.turns,
             "repeated_calls": self.repeated_calls,
@@ -74,7 +78,12 @@ class Limits:
             "output_tokens": self.output_tokens,
             "cost": self.cost,
         }
-        return {name: value for name, value in values.items() if value is not None}
+        self.values: Final[Mapping[LimitName, int | Decimal]] = {
+            name: value for name, value in values.items() if value is not None
+        }
+        """The limits that are on, by name."""
+        self.advice = ""
+        """What a run that reaches its tokens or its cost says besides."""
 
     def raised(self, to: Mapping[str, Decimal]) -> Limits:
         """The same limits, where each one that `to` names is at least so high. One that is off stays off."""

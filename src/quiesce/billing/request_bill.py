@@ -29,7 +29,7 @@ from ..usage.estimate.estimator import UsageEstimator
 from ..usage.estimate.figures import ReceivedAnswer, SentRequest, refused
 from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
-from ..usage.stop_policy import RequestStopPolicy
+from ..usage.stop_policy import RequestStopPolicy, StopAction
 from .drain import DrainPool, UnseenAnswer
 from .late_count import LateCount
 from .lookup import LookupResult, usage_lookup
@@ -45,6 +45,9 @@ _REFUSALS: Final = (
     ModelNotFound,
     RequestRejected,
 )
+
+# What is done about a cut request by asking the provider.
+_LOOKS_UP: Final[tuple[StopAction, ...]] = ("lookup", "cancel_at_provider", "count")
 
 
 class BillingTerms(Struct, frozen=True):
@@ -88,9 +91,11 @@ class RequestBill:
 
     def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Open a ledger entry for a request that is about to be sent."""
+        most = None if request.max_tokens is None and not request.settings else _most_tokens(request)
         if self._preamble is None:
-            self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
+            known = self.terms.estimator.preamble(request.instructions, request.tools, request.output_schema)
+            self._preamble = known
+        self._sent = SentRequest(request.messages, self._preamble, most)
         self._request = request
         self._answer = answer
         self._counter = None
@@ -127,41 +132,42 @@ class RequestBill:
         if stream is not None and self._drained_answer is not None:
             self.entry_id = None
             return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
-        received = self._received(answer, bill_goes_on=ended == "failed" or self.terms.policy.bill_goes_on)
-        if ended == "hung_up":
-            received = structs.replace(received, in_flight=getattr(self.terms.model, "after_hang_up", 0.0))
-        if (
-            self._drained_answer is not None and self._drained_answer.began
-        ):  # the stream ended before its task could be adopted
+        estimator, policy = self.terms.estimator, self.terms.policy
+        goes_on = ended == "failed" or (ended != "completed" and policy.bill_goes_on)
+        received = self._received(answer, ended, bill_goes_on=goes_on)
+        if self._drained_answer is not None and self._drained_answer.began:
+            # The stream ended before its task could be adopted.
             received = self._drained_answer.received(received)
             ended = "drained" if ended == "hung_up" and self._drained_answer.read_to_end else ended
-        untouched = not answer.has_content and answer.usage is None
-        if error is not None and isinstance(error, _REFUSALS) and untouched:
+        if isinstance(error, _REFUSALS) and answer.usage is None and not answer.has_content:
             usage = refused()
         else:
-            usage = self.terms.estimator.record(self._conversation, sent, received)
+            usage = estimator.record(self._conversation, sent, received)
         entry = self.ledger.update(
             entry_id,
             usage,
-            price=self.terms.estimator.price,
+            price=estimator.price,
             ended=ended,
             request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
         )
         self.entry_id = None  # not before: an exception such as Ctrl-C would leave the entry open
-        if ended == "hung_up":
+        if ended == "hung_up" and policy.action in _LOOKS_UP:
             entry = self._start_lookup(entry, sent, received)
         return entry if entry.provisional else self._finish(entry, sent, received)
 
-    def _received(self, answer: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
-        self.terms.estimator.served_by(answer.model)
+    def _received(self, answer: AnswerBuilder, ended: HowItEnded, *, bill_goes_on: bool) -> ReceivedAnswer:
+        estimator = self.terms.estimator
+        if answer.model and estimator.is_deployment:
+            estimator.served_by(answer.model)
         received = ReceivedAnswer(
-            report=answer.usage,
-            blocks=answer.blocks(),
-            since=answer.blocks_since_report(),
-            counter=self._counter,
-            complete=answer.complete,
-            bill_goes_on=bill_goes_on,
+            answer.usage,
+            answer.blocks(),
+            None if answer.usage is None else answer.blocks_since_report(),
+            self._counter,
+            answer.complete,
+            bill_goes_on,
+            getattr(self.terms.model, "after_hang_up", 0.0) if ended == "hung_up" else 0.0,
         )
         return received if self._unseen_delta is None else self._unseen_delta.received(received)
 
@@ -195,7 +201,7 @@ class RequestBill:
         stream: asyncio.Task[Any],
         drained_answer: UnseenAnswer,
     ) -> LedgerEntry:
-        received = self._received(answer, bill_goes_on=True)
+        received = self._received(answer, "draining", bill_goes_on=True)
         usage = self.terms.estimator.usage(self._conversation, sent, received)
         entry = self.ledger.update(
             entry_id, usage, price=self.terms.estimator.price, ended="draining", request_id=answer.request_id
@@ -300,7 +306,8 @@ class RequestBill:
         entry_id, sent, answer = self.entry_id, self._sent, self._answer
         if entry_id is None or sent is None or answer is None:
             return entries
-        received = ReceivedAnswer(answer.usage, answer.blocks(), answer.blocks_since_report(), complete=answer.complete)
+        since = None if answer.usage is None else answer.blocks_since_report()
+        received = ReceivedAnswer(answer.usage, answer.blocks(), since, complete=answer.complete)
         self.terms.estimator.load()  # a later look finds it counted
         so_far = self.terms.estimator.usage(self._conversation, sent, received)
         return tuple(

@@ -62,7 +62,8 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
     Whether they allow it. The run whose limit is reached is the one that acts on it. With `above`, only the limits of
     the runs above count.
     """
-    for each in state.family.lineage[1:] if above else state.family.lineage:
+    lineage = state.family.lineage
+    for each in lineage[1:] if above else lineage:
         limits, used = each.config.limits, each.spending.budget_use
         if turns and limits.turns is not None and used.turns + turns > limits.turns:
             words = f"The limit of {limits.turns} turns is reached{_shared_with(each, state)}"
@@ -74,7 +75,7 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
                 words += f": {used.tool_calls} were made, and the model asks for {tool_calls} more"
             reach(each, state, ReachedLimit("tool_calls", limits.tool_calls, used.tool_calls, words))
             return False
-    count(state, turns=turns, tool_calls=tool_calls)
+    _add(lineage, turns, tool_calls)
     return True
 
 
@@ -103,10 +104,14 @@ def within_repetitions(state: RunState) -> bool:
 
 def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
     """Write down what was begun, for this run and those above it."""
-    for each in state.family.lineage:
+    _add(state.family.lineage, turns, tool_calls)
+
+
+def _add(lineage: tuple[RunState, ...], turns: int, tool_calls: int) -> None:
+    for each in lineage:
         each.spending.budget_use.turns += turns
         each.spending.budget_use.tool_calls += tool_calls
-        if each.claim.task is not None:
+        if each.claim.task is not None and each.saving.journal is not None:
             each.claim.task.save()
 
 

@@ -34,13 +34,9 @@ class RunningTask:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def _state(self) -> RunState:
-        return self._ref.state
-
-    @property
     def id(self) -> str:
         """The id of the task; a run that a tool has started belongs to the task of the run above."""
-        parent = self._state.family.parent
+        parent = self._ref.state.family.parent
         task = None if parent is None else parent.state.claim.task
         return self._record.id if task is None else task.id
 
@@ -51,45 +47,49 @@ class RunningTask:
 
     def begin(self) -> None:
         """The run has begun: it is a part of the task from now on, and has what is left of its time."""
-        paused = take_paused(self._record.id) if self._state.family.parent is None else None
-        if isinstance(paused, PausedProcesses):
-            self._state.tools.processes = paused.take() or self._state.tools.processes
-        if self._state.family.parent is None and not self.is_joined:
-            begin_effects(self._state, self._record.id)
-        if self.is_joined and self._record.timeout is not None:
-            left = max(0.0, self._record.timeout - self._record.seconds)
-            self._timer = self._state.progress.loop.call_later(left, made_again(self._on_deadline))
-        self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
+        state, record, is_joined = self._ref.state, self._record, self.is_joined
+        if state.family.parent is None:
+            paused = take_paused(record.id)
+            if isinstance(paused, PausedProcesses):
+                state.tools.processes = paused.take() or state.tools.processes
+            if not is_joined:
+                begin_effects(state, record.id)
+        if is_joined and record.timeout is not None:
+            left = max(0.0, record.timeout - record.seconds)
+            self._timer = state.progress.loop.call_later(left, made_again(self._on_deadline))
+        self._write(state)
 
     def _on_deadline(self) -> None:
         what = f"{self._record.timeout:g} s have passed, over all runs of the task"
-        self._state.token.cancel(what, source="deadline")
+        self._ref.state.token.cancel(what, source="deadline")
 
     def save(self) -> None:
         """Save what the task has used, with what happens next, so that a crash does not give it a new budget."""
-        if self._state.saving.journal is not None:
-            self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
+        self._write(self._ref.state)
 
     def end(self, used: Usage) -> Task:
         """The run has ended, and used so much: the task with all that its runs have used."""
         if self._timer is not None:
             self._timer.cancel()
-        record = structs.replace(self._current(), usage=added(self._record.usage, used), is_open=False)
-        self._state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
-        return record
+        return self._write(self._ref.state, used)
 
     def pause(self) -> None:
         """The run has ended, and the task waits for a person: its background processes go on."""
-        keep_paused(self.id, PausedProcesses(self._state.tools.processes))
+        keep_paused(self.id, PausedProcesses(self._ref.state.tools.processes))
 
-    def _current(self) -> Task:
-        """The task as it is now. Its usage is that of the earlier runs."""
-        return structs.replace(
-            self._record,
-            limits={name: Decimal(value) for name, value in self._state.config.limits.values.items()},
-            used=self._state.spending.budget_use.used(),
-            seconds=self._record.seconds + self._state.progress.loop.time() - self._began,
+    def _write(self, state: RunState, used: Usage | None = None) -> Task:
+        """Keep the task as it is now with the conversation. The usage of this run is added when it has ended."""
+        before = self._record
+        record = structs.replace(
+            before,
+            limits={name: Decimal(value) for name, value in state.config.limits.values.items()},
+            used=state.spending.budget_use.used(),
+            seconds=before.seconds + state.progress.loop.time() - self._began,
+            usage=before.usage if used is None else added(before.usage, used),
+            is_open=before.is_open if used is None else False,
         )
+        state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
+        return record
 
 
 def begin_or_join_task(state: RunState) -> RunningTask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..billing.drain import UnseenAnswer
 from ..billing.request_bill import BillingTerms, RequestBill
@@ -18,9 +18,6 @@ from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, summarise
 from .config import RunConfig, billing_terms, open_estimator
 from .state_ref import StateRef
-
-if TYPE_CHECKING:
-    from .state import RunState
 
 
 class SentRequest:
@@ -65,10 +62,6 @@ class Spending:
         self.resumed: PendingLimit | None = None
         """The limit that a person has raised, for this run to go on."""
 
-    @property
-    def _state(self) -> RunState:
-        return self._ref.state
-
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once. What it taught is kept with the session.
 
@@ -79,28 +72,29 @@ class Spending:
         entry = self.bill.close(ended, error)
         if entry is None:
             return
-        journal = self._state.saving.journal
+        state = self._ref.state
+        journal = state.saving.journal
         if journal is not None:
-            learnt = self.bill.terms.estimator.unsaved_calibration(self._state.claim.conversation)
+            learnt = self.bill.terms.estimator.unsaved_calibration(state.claim.conversation)
             if learnt is not None:
                 journal.set_value(*learnt)
         self.book(entry)
 
     def book(self, entry: LedgerEntry) -> None:
         """Count what a request used against the limits, of the parents too, and tell the readers."""
-        spent = spending(entry)
-        for state in self._state.family.lineage:
-            state.spending.budget_use.note(entry.id, spent)
-            if state.claim.task is not None:
-                state.claim.task.save()
-        self._state.events.push(ModelCallEnded(entry))
+        state, spent = self._ref.state, spending(entry)
+        for each in state.family.lineage:
+            each.spending.budget_use.note(entry.id, spent)
+            if each.claim.task is not None and each.saving.journal is not None:
+                each.claim.task.save()
+        state.events.push(ModelCallEnded(entry))
 
     def send(self, model: Model, request: ModelRequest, *, learn: bool) -> SentRequest:
         """Open the bill of a request that middleware is about to send.
 
         `learn` says that what it teaches about tokens is about this conversation.
         """
-        state = self._state
+        state = self._ref.state
         terms = self.bill.terms if model is self.bill.terms.model else billing_terms(self.config_for(model))
         answer = AnswerBuilder()
         subject = state.claim.conversation if learn else answer
@@ -121,7 +115,7 @@ class Spending:
         """The configuration of this run's requests to another model, made once for each."""
         config = self._configs.get(id(model))
         if config is None:
-            run = self._state.config
+            run = self._ref.state.config
             config = RunConfig(run.agent, model, drain_pool=run.drain_pool, estimator=open_estimator(model))
             self._configs[id(model)] = config
         return config
@@ -135,9 +129,12 @@ class Spending:
 
     def drain(self, bill: RequestBill | None = None) -> UnseenAnswer | None:
         """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
-        token = self._state.token
+        bill = bill or self.bill
+        if bill.terms.policy.action != "drain":
+            return None
+        token = self._ref.state.token
         ending = token.cause is not None and token.cause.source == "shutdown"
-        return (bill or self.bill).unseen_answer(allowed=not ending and not token.wants(Mode.KILL))
+        return bill.unseen_answer(allowed=not ending and not token.wants(Mode.KILL))
 
     def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
         """Let the task that reads the model's stream go on, for the bill, instead of cancelling it."""
@@ -152,7 +149,7 @@ class Spending:
     def refresh_receipt(self) -> None:
         """Put better figures on the receipts of the run and of its parents, or say that none will come."""
         closed = {entry.id: spending(entry) for entry in self.bill.ledger.entries if entry.ended != "open"}
-        for state in self._state.family.lineage:
+        for state in self._ref.state.family.lineage:
             for entry_id, spent in closed.items():
                 state.spending.budget_use.note(entry_id, spent)
             if state.result is not None:

@@ -10,8 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
-from .figure import total
-from .ledger import Ledger, LedgerEntry, TokenUsage, Usage, summarise
+from .ledger import Ledger, LedgerEntry, Usage, summarise, total_tokens
 from .prices import total_cost
 
 # So many entries of runs that have ended are kept one by one; older ones only as part of the sum, for agents live long.
@@ -31,8 +30,12 @@ class AgentUsage:
 
     def open(self, ledger: Ledger) -> None:
         """Include a run's entries, up to date at each access. A ledger below an included one is part of that one."""
-        if not any(id(above) in self._open for above in ledger.lineage()):
-            self._open[id(ledger)] = (next(self._numbers), ledger)
+        above: Ledger | None = ledger
+        while above is not None:
+            if id(above) in self._open:
+                return
+            above = above.above
+        self._open[id(ledger)] = (next(self._numbers), ledger)
 
     def close(self, ledger: Ledger) -> None:
         """The run has ended: keep its entries, once no better figures will come, and let the ledger go."""
@@ -86,7 +89,6 @@ class AgentUsage:
 def _plus(past: Usage, entries: tuple[LedgerEntry, ...]) -> Usage:
     """A sum and what is to be added to it, without the entries."""
     more = summarise(entries)
-    names = TokenUsage.__struct_fields__
-    tokens = TokenUsage(**{name: total((getattr(past.tokens, name), getattr(more.tokens, name))) for name in names})
+    tokens = total_tokens((past.tokens, more.tokens))
     costs = [each.cost for each in (past, more) if each.calls]
     return Usage(past.calls + more.calls, tokens, total_cost(costs), ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final, Literal, TypeAlias
 
@@ -101,7 +101,7 @@ class Ledger:
     """
 
     def __init__(self, above: Ledger | None = None) -> None:
-        self._above: Final = above
+        self.above: Final = above
         self._below: Final[list[weakref.ref[Ledger]]] = []  # those that expect something are kept by what they expect
         if above is not None:
             above._below.append(weakref.ref(self))
@@ -119,7 +119,7 @@ class Ledger:
         ledger: Ledger | None = self
         while ledger is not None:
             ledger._entries[entry.id] = entry
-            ledger = ledger._above
+            ledger = ledger.above
 
     def update(
         self,
@@ -184,13 +184,6 @@ class Ledger:
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    def lineage(self) -> Iterator[Ledger]:
-        """This ledger and those above it."""
-        ledger: Ledger | None = self
-        while ledger is not None:
-            yield ledger
-            ledger = ledger._above
-
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, in the order in which the requests were sent."""
@@ -206,17 +199,26 @@ def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
     """The sum of some entries."""
     if len(entries) == 1:
         return Usage(1, entries[0].usage, entries[0].cost, entries)
-    names = TokenUsage.__struct_fields__
-    tokens = TokenUsage(**{name: total([getattr(entry.usage, name) for entry in entries]) for name in names})
+    tokens = total_tokens([entry.usage for entry in entries])
     return Usage(len(entries), tokens, total_cost([entry.cost for entry in entries]), entries)
+
+
+def total_tokens(usages: Sequence[TokenUsage]) -> TokenUsage:
+    """The sum of some figures, each as uncertain as its most uncertain part."""
+    return TokenUsage(
+        total([usage.input for usage in usages]),
+        total([usage.output for usage in usages]),
+        total([usage.cache_read for usage in usages]),
+        total([usage.cache_write for usage in usages]),
+        total([usage.reasoning for usage in usages]),
+    )
 
 
 def added(first: Usage, second: Usage) -> Usage:
     """The sum of two, without the single entries."""
     if not first.calls or not second.calls:
         return structs.replace(first if first.calls else second, entries=())
-    names = TokenUsage.__struct_fields__
-    tokens = TokenUsage(**{name: total((getattr(first.tokens, name), getattr(second.tokens, name))) for name in names})
+    tokens = total_tokens((first.tokens, second.tokens))
     return Usage(first.calls + second.calls, tokens, total_cost([first.cost, second.cost]), ())
 
 

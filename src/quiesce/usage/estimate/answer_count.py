@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from .content import Kind, kind_of
+from .content import Kind, TextPiece, kind_of
 from .counting import ByteCounter, VocabularyCounter, counter_in
-from .pieces import Pieces
+from .pieces import GROUP, Pieces
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -27,18 +27,6 @@ class Block(Struct, frozen=True):
     parts: Pieces
     name: str = ""
     context: str = ""
-
-
-class Counted(NamedTuple):
-    """One block, counted: in tokens of the vocabulary, or in bytes without one.
-
-    `units` is None for a text that would take too long to count.
-    """
-
-    kind: Kind
-    units: int | None
-    text: str
-    is_call: bool
 
 
 class AnswerCounter:
@@ -67,8 +55,8 @@ class AnswerCounter:
             counter.roughly if isinstance(counter, VocabularyCounter) else counter.tokens for counter in self._counters
         )
 
-    def counted(self, blocks: Iterable[Block]) -> list[Counted]:
-        """Every block, counted to its end."""
+    def counted(self, blocks: Iterable[Block]) -> list[TextPiece]:
+        """Every block, counted to its end. One that would take too long to count has no units."""
         blocks = list(blocks)
         self.catch_up(blocks)
         return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
@@ -76,13 +64,23 @@ class AnswerCounter:
 
 def count_answer(
     vocabulary: Vocabulary | None, blocks: Iterable[Block], counter: AnswerCounter | None
-) -> list[Counted]:
+) -> list[TextPiece]:
     """Every block of an answer: by the counter that has counted it while it was streamed, unless in another unit."""
-    if counter is None or counter.vocabulary is not vocabulary:
-        counter = AnswerCounter(vocabulary)
-    return counter.counted(blocks)
+    if counter is not None and counter.vocabulary is vocabulary:
+        return counter.counted(blocks)
+    if vocabulary is not None:
+        return AnswerCounter(vocabulary).counted(blocks)
+    counted: list[TextPiece] = []
+    for block in blocks:  # bytes need no counter
+        parts, kind = block.parts, _KINDS.get(block.kind)
+        text = "".join(parts) if len(parts) < GROUP else parts.text()
+        whole = block.name + text
+        size = len(whole) if whole.isascii() else len(whole.encode("utf-8", "surrogatepass"))
+        counted.append(TextPiece(kind or kind_of(text), whole, size, block.kind == "arguments"))
+    return counted
 
 
-def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
+def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> TextPiece:
     text = block.parts.text()
-    return Counted(_KINDS.get(block.kind) or kind_of(text), counter.units, block.name + text, block.kind == "arguments")
+    kind = _KINDS.get(block.kind) or kind_of(text)
+    return TextPiece(kind, block.name + text, counter.units, block.kind == "arguments")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,12 +19,20 @@ from ..price_list import load_prices, loaded_price, prices_are_loaded, published
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
-from .figures import Anchor, FigureEstimator, MeasuredMessages, ReceivedAnswer, SentRequest
+from .content import Preamble
+from .figures import Anchor, FigureEstimator, KnownConversation, ReceivedAnswer, SentRequest
 from .framing import REMEMBERED
 from .learning import Lesson, learn, lesson_of
 from .message_size import MessageSizer
 from .ratio import TokenRatio
-from .vocabulary import can_be_loaded, counts_slowly, load_vocabulary, loaded_vocabulary, vocabulary_of
+from .vocabulary import (
+    can_be_loaded,
+    counts_slowly,
+    load_vocabulary,
+    loaded_vocabulary,
+    may_have_vocabulary,
+    vocabulary_of,
+)
 
 # Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
 _MOST_OWNERS: Final = 1000
@@ -43,31 +52,34 @@ class UsageEstimator:
         calibration: Calibration | None = None,
         is_deployment: bool = False,
     ) -> None:
-        self._is_deployment: Final = is_deployment
+        self.is_deployment: Final = is_deployment
         self._model: Final = model
         # The model that answers, which is another one than was asked for where that is a deployment.
         self._served = model
         self.calibration: Final = calibration or Calibration()
         self._price: Final = price
+        # What the list of prices says of the model that answers, once it is loaded.
+        self._listed: tuple[str, Price | None] | None = None
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
         # Replaced as a whole when the vocabulary is loaded: no figure is made half in one unit and half in another.
         self._figures = FigureEstimator(TokenRatio(model, None, self.calibration), model)
+        self._preamble: Preamble | None = None
         self._lessons: Final[deque[Lesson]] = deque(maxlen=REMEMBERED)
-        self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
-        self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
-        self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
+        self._conversations: Final[WeakKeyDictionary[object, KnownConversation]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
-        self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
 
     @property
     def price(self) -> Price | None:
-        """What the tokens of the model cost."""
+        """What the tokens of the model cost; None while the list of prices is not loaded that says it."""
+        if self._price is loaded_price:
+            listed = None if self.waits_for_price else self._listed
+            return None if listed is None else listed[1]
         return self._price(self._served) if callable(self._price) else self._price
 
     def served_by(self, model: str | None) -> None:
         """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
-        if self._is_deployment and model:
+        if self.is_deployment and model:
             provider = self._model.partition(":")[0]
             if self._served != f"{provider}:{model}":
                 self._served = f"{provider}:{model}"
@@ -76,12 +88,23 @@ class UsageEstimator:
     @property
     def waits_for_price(self) -> bool:
         """Whether the price is not known yet, because the list of prices is not loaded."""
-        return self._price is loaded_price and not prices_are_loaded(self._served)
+        served, listed = self._served, self._listed
+        if self._price is not loaded_price or (listed is not None and listed[0] == served):
+            return False
+        if not prices_are_loaded(served):
+            return True
+        self._listed = served, published_price(served)
+        return False
 
     def prepare(self) -> None:
-        """Begin to load the list of prices, in a thread: the end of an answer need not wait then."""
+        """Get ready while the provider works, so that the end of an answer, or a stop, has less to do.
+
+        Begins to load the list of prices, in a thread, and reads what goes before the messages.
+        """
         if self.waits_for_price:
             load_prices(self._served)
+        if self._preamble is not None:
+            self._current().prepare(self._preamble)
 
     def load_price(self) -> Price | None:
         """The price, whose list is loaded here if it is not: for the start of a run that limits its cost."""
@@ -119,14 +142,22 @@ class UsageEstimator:
             self.load(lambda: loaded.set_result(None))
             await loaded.future()
 
+    @cached_property
+    def _may_count(self) -> bool:
+        """Whether there may ever be a vocabulary. Which model is behind a deployment may change."""
+        return self.is_deployment or may_have_vocabulary(self._model, self._tokenizer)
+
     @property
     def _is_waiting(self) -> bool:
         """Whether figures could be better once the vocabulary is loaded."""
-        return can_be_loaded(self._served, self._tokenizer)
+        return self._may_count and can_be_loaded(self._served, self._tokenizer)
 
     def _current(self) -> FigureEstimator:
         """What makes figures now: in the vocabulary if that is loaded, else from bytes."""
-        vocabulary, figures = loaded_vocabulary(self._served, self._tokenizer), self._figures
+        figures = self._figures
+        if not self._may_count:
+            return figures
+        vocabulary = loaded_vocabulary(self._served, self._tokenizer)
         if figures.ratio.vocabulary is not vocabulary:
             figures = FigureEstimator(TokenRatio(self._model, vocabulary, self.calibration), self._served)
             self._figures = figures
@@ -162,7 +193,7 @@ class UsageEstimator:
                 tokenizer=self._tokenizer,
                 price=self._price,
                 calibration=learnt,
-                is_deployment=self._is_deployment,
+                is_deployment=self.is_deployment,
             )
             own = self._by_owner.setdefault(owner, own)
             for oldest in tuple(self._by_owner)[:-_MOST_OWNERS]:
@@ -178,11 +209,18 @@ class UsageEstimator:
 
     def unsaved_calibration(self, conversation: object) -> tuple[str, bytes] | None:
         """The name and the calibration of this model, for the session to save; None when it has saved it already."""
-        learnt = self.calibration.updates
-        if self._kept.get(conversation, 0) == learnt:
+        learnt, known = self.calibration.updates, self._known(conversation)
+        if known.saved == learnt:
             return None
-        self._kept[conversation] = learnt
+        known.saved = learnt
         return self._kept_as, self.calibration.dump(self._model)
+
+    def preamble(self, instructions: str | None, tools: tuple[Any, ...], schema: dict[str, Any] | None) -> Preamble:
+        """What goes before the messages of a request: that of the last one, where it is the same, and read already."""
+        last = self._preamble
+        if last is None or not last.is_of(instructions, tools, schema):
+            last = self._preamble = Preamble(instructions, tools, schema)
+        return last
 
     def answer_counter(self) -> AnswerCounter:
         """A counter for one answer, in the model's vocabulary."""
@@ -191,48 +229,50 @@ class UsageEstimator:
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
-        return counts_slowly(self._served, self._tokenizer)
+        return self._may_count and counts_slowly(self._served, self._tokenizer)
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """The sizer for the messages of a conversation; it reads each message once."""
-        message_sizer, ratio = self._message_sizers.get(conversation), self._current().ratio
-        if message_sizer is None or message_sizer.ratio is not ratio:
-            message_sizer = self._message_sizers[conversation] = MessageSizer(ratio)
-        return message_sizer
+        known, ratio = self._known(conversation), self._current().ratio
+        sizer = known.sizer
+        if sizer is None or sizer.ratio is not ratio:
+            sizer = known.sizer = MessageSizer(ratio)
+        return sizer
 
-    def _measured_of(self, conversation: object) -> MeasuredMessages:
-        measured = self._measured.get(conversation)
-        if measured is None:
-            measured = self._measured[conversation] = MeasuredMessages()
-        return measured
+    def _known(self, conversation: object) -> KnownConversation:
+        known = self._conversations.get(conversation)
+        return self._conversations.setdefault(conversation, KnownConversation()) if known is None else known
 
     def input(self, conversation: object, sent: SentRequest) -> Figure:
         """The estimated input of a request."""
-        return self._current().input(sent, self._anchors.get(conversation), self._measured_of(conversation))
+        return self._current().input(sent, self._known(conversation))
 
     def usage(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call."""
-        return self._current().usage(sent, received, self._anchors.get(conversation), self._measured_of(conversation))
+        return self._current().usage(sent, received, self._known(conversation))
 
     def better_usage(
         self, conversation: object, sent: SentRequest, received: ReceivedAnswer, usage: TokenUsage
     ) -> Callable[[], TokenUsage] | None:
         """What counts one call once the vocabulary is loaded; None when `usage` cannot become better by that."""
-        if all(figure.source in _STANDS for figure in (usage.input, usage.output)) or not self._is_waiting:
+        stands = usage.input.source in _STANDS and usage.output.source in _STANDS
+        if stands or not self._may_count or not self._is_waiting:
             return None
-        anchor = self._anchors.get(conversation)
-        return lambda: self._current().usage(sent, received, anchor, MeasuredMessages())
+        anchor = self._known(conversation).anchor
+        return lambda: self._current().usage(sent, received, KnownConversation(anchor))
 
     def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported improves the next estimates."""
-        anchor, figures = self._anchors.get(conversation), self._current()
-        usage = figures.usage(sent, received, anchor, self._measured_of(conversation))
-        lesson, report = lesson_of(sent, received, anchor), received.report
+        figures, known, report = self._current(), self._known(conversation), received.report
+        usage = figures.usage(sent, received, known)
+        if report is None:
+            return usage
+        lesson = lesson_of(sent, received, report, known.anchor)
         if lesson is not None and figures.ratio.vocabulary is None and self._is_waiting:
             self._lessons.append(structs.replace(lesson, blocks=(), complete=False) if lesson.is_long else lesson)
         elif lesson is not None:
             learn(figures.ratio, lesson)
-        if report is not None and report.input and sent.messages and not report.server_tools:
+        if report.input and sent.messages and not report.server_tools:
             last = sent.messages[-1]
-            self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)
+            known.anchor = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)
         return usage

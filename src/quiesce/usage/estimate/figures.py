@@ -8,26 +8,24 @@ the interval open above, unless the request itself limits the answer.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
-from typing import Final, Protocol
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from ...messages import Message
 from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerCounter, Block, Counted, count_answer
+from .answer_count import AnswerCounter, Block, count_answer
 from .calibration import PREAMBLE
-from .content import Kind, MessageSize, Preamble, size_of
+from .content import Definitions, Kind, Preamble, TextPiece, size_of
+from .message_size import MessageSizer
 from .ratio import NOTHING, Span, TokenRatio
 
-# What providers add around each message and each call: role, separators, ids. Value, low, high.
-_PER_MESSAGE: Final = (4.0, 0.0, 16.0)
-_PER_CALL: Final = (10.0, 0.0, 40.0)
-# A picture or a file costs something, and only the provider knows how much.
-_PER_MEDIUM: Final = (1000.0, 16.0, None)
 # What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
+# Value, low, high.
 _HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
 _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 # What is not known of a model may be added too: xAI puts about 190 tokens before every conversation.
@@ -45,6 +43,20 @@ _COUNTER_OFF_SHARE: Final = 0.01
 # Models that bill reasoning which they do not stream, or stream only as a summary.
 _HIDES_REASONING: Final = r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])"
 _SUMS_UP_REASONING: Final = r"claude-(?:[a-z]+-)?[4-9]|claude-3-7"
+
+
+class _Traits(NamedTuple):
+    """What the name of a model tells."""
+
+    is_grok: bool
+    hides_reasoning: bool
+    sums_up_reasoning: bool
+
+
+@lru_cache(maxsize=256)
+def _traits(model: str) -> _Traits:
+    patterns = (_IS_GROK, _HIDES_REASONING, _SUMS_UP_REASONING)
+    return _Traits(*[re.search(pattern, model) is not None for pattern in patterns])
 
 
 class UsageReport(Protocol):
@@ -126,50 +138,36 @@ class Anchor(Struct, frozen=True):
         )
 
 
-class MeasuredMessages:
-    """The estimate of the messages of one conversation, which grows: only what is new is read.
+class KnownConversation:
+    """One conversation: its last reported input, and the estimate of its messages, of which only new ones are read.
 
-    It begins again when the estimator has learnt something, or the vocabulary was loaded, or when the conversation does
-    not begin as it did.
+    The estimate begins again when the estimator has learnt something, or the vocabulary was loaded, or when the
+    conversation does not begin as it did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, anchor: Anchor | None = None) -> None:
+        self.anchor = anchor
+        self.saved = 0
+        """How many updates of the calibration its session has saved."""
+        self.sizer: MessageSizer | None = None
         self._count = 0
         self._last: Message | None = None
         self._basis: tuple[TokenRatio, int, int] | None = None
         self._counts = (0, 0, 0)
         self._texts = NOTHING
 
-    def of(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> Span:
+    def measure(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> Span:
         """What all the messages cost."""
         basis = ratio, ratio.calibration.updates, ratio.calibration.additions
         begins_alike = len(messages) >= self._count and (not self._count or messages[self._count - 1] is self._last)
         if basis != self._basis or not begins_alike:
             self._count, self._basis, self._counts, self._texts = 0, basis, (0, 0, 0), NOTHING
         size = size_of(messages[self._count :])
-        counts, texts = self._counts, _texts(ratio, size)
+        counts, texts = self._counts, ratio.messages(size)
         self._texts = self._texts.plus(texts) if self._count else texts
         self._counts = counts[0] + size.messages, counts[1] + size.calls, counts[2] + size.media
         self._count, self._last = len(messages), messages[-1] if messages else None
-        return self._texts.plus(*_beside_texts(ratio, *self._counts))
-
-
-def _texts(ratio: TokenRatio, size: MessageSize) -> Span:
-    """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
-    texts = ratio.total([(kind, None, text) for kind, text in size.pieces])
-    if not size.optional:
-        return texts
-    return texts.plus(*[ratio.measure(kind, text)._replace(value=0.0, low=0.0) for kind, text in size.optional])
-
-
-def _beside_texts(ratio: TokenRatio, messages: int, calls: int, media: int) -> list[Span]:
-    """What providers add around messages and calls, and what pictures and files cost."""
-    parts = [ratio.spread("message", messages, otherwise=_PER_MESSAGE)]
-    if calls:
-        parts.append(ratio.spread("call in", calls, otherwise=_PER_CALL))
-    if media:
-        parts.append(ratio.spread("medium", media, otherwise=_PER_MEDIUM))
-    return parts
+        return ratio.sent(self._texts, *self._counts)
 
 
 class FigureEstimator:
@@ -179,10 +177,10 @@ class FigureEstimator:
         self.ratio: Final = ratio
         # The model that answers: behind a deployment, that is not the one that was asked for.
         self._model: Final = served.lower()
+        # The last estimate of a preamble: many requests have the same one.
+        self._measured_preamble: tuple[Preamble, tuple[int, int], Span] | None = None
 
-    def usage(
-        self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None, measured: MeasuredMessages
-    ) -> TokenUsage:
+    def usage(self, sent: SentRequest, received: ReceivedAnswer, known: KnownConversation) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = received.report
         if report is not None and report.input is not None and report.server_tools and not report.final:
@@ -190,9 +188,9 @@ class FigureEstimator:
         elif report is not None and report.input is not None:
             sending = reported(report.input)
         elif received.counted_input is not None:
-            sending = _as_counted(received.counted_input).figure(least=1)
+            sending = _figure(_as_counted(received.counted_input), least=1)
         else:
-            sending = self.input(sent, anchor, measured)
+            sending = self.input(sent, known)
         output, reasoning = self._output(sent, received)
         silent = report is None or report.input is None
         cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
@@ -206,52 +204,71 @@ class FigureEstimator:
 
     # --- Input --------------------------------------------------------------------------------------------------
 
-    def input(self, sent: SentRequest, anchor: Anchor | None, measured: MeasuredMessages) -> Figure:
-        """What a request cost to send: from the anchor on, or as a whole."""
-        ratio = self.ratio
+    def input(self, sent: SentRequest, known: KnownConversation) -> Figure:
+        """What a request cost to send: from the last reported input on, or as a whole."""
+        ratio, anchor = self.ratio, known.anchor
         if anchor is not None and anchor.fits(sent):
             new = sent.messages[anchor.count :]
             if not new:
                 return Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
-            known = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
             size = size_of(new)
-            beside = _beside_texts(ratio, size.messages, size.calls, size.media)
-            return known.plus(_texts(ratio, size), *beside).figure(least=anchor.input)
-        return self._preamble(sent.preamble).plus(measured.of(ratio, sent.messages)).figure(least=1)
+            before = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
+            whole = ratio.sent(before.plus(ratio.messages(size)), size.messages, size.calls, size.media)
+            return _figure(whole, least=anchor.input)
+        return _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)), least=1)
+
+    def prepare(self, preamble: Preamble) -> None:
+        """Estimate a preamble before that is needed, once. In a vocabulary that may take long: it is left for later."""
+        last = self._measured_preamble
+        if self.ratio.vocabulary is None and (last is None or last[0] is not preamble):
+            self._preamble(preamble)
 
     def _preamble(self, preamble: Preamble) -> Span:
-        spreads = self.ratio.calibration.spreads.get(self.ratio.model)
+        calibration, last = self.ratio.calibration, self._measured_preamble
+        basis = calibration.updates, calibration.additions
+        if last is not None and last[0] is preamble and last[1] == basis:
+            return last[2]
+        spreads = calibration.spreads.get(self.ratio.model)
         learnt = None if spreads is None else spreads.get(PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
-            return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
+            span = Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
+        else:
+            span = self._measure_preamble(preamble)
+        self._measured_preamble = preamble, basis, span
+        return span
+
+    def _measure_preamble(self, preamble: Preamble) -> Span:
+        """What instructions, tools and the schema of the output cost, with what the provider adds to them."""
+        ratio, definitions = self.ratio, preamble.definitions
+        is_text, is_grok = not definitions.tools and not definitions.schema, _traits(self._model).is_grok
+        source = Provenance.TOKENIZED if is_text and ratio.vocabulary is not None else Provenance.HEURISTIC
+        parts = self._definitions(definitions)
+        if not is_text:
+            parts.append(Span(*_HIDDEN_TOOL_PROMPT, source))
+        if is_grok or ratio.vocabulary is None:
+            parts.append(Span(*(_XAI_PROMPT if is_grok else _UNKNOWN_PROMPT), source))
+        elif is_text:
+            parts.append(Span(*_HIDDEN_PROMPT, source))
         instructions = preamble.instructions
-        span = self.ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
-        is_text = not preamble.tools and not preamble.schema
-        source = Provenance.TOKENIZED if is_text and self.ratio.vocabulary is not None else Provenance.HEURISTIC
-        hidden = [Span(*each, source) for each in self._hidden(preamble)]
-        return span.plus(*hidden) if is_text else span.plus(*self._definitions(preamble), *hidden)
+        span = ratio.total((TextPiece(Kind.PROSE, instructions),)) if instructions else NOTHING
+        return span.plus(*parts)
 
-    def _definitions(self, preamble: Preamble) -> tuple[Span, Span]:
+    def _definitions(self, definitions: Definitions) -> list[Span]:
         """What the tools cost, and the schema of the output."""
-        tools, schema = (self.ratio.total([(Kind.JSON, None, text)]) for text in (preamble.tools, preamble.schema))
-        # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
-        plain = self.ratio.total([(Kind.JSON, None, preamble.plain_tools)])
-        least = 0.0 if "gemini" in self._model else plain.low * 0.2
-        rewritten = Span(tools.value * 0.8, least, (tools.high or 0.0) * 2, tools.source)
-        return rewritten, Span(schema.value * 0.8, 0.0, (schema.high or 0.0) * 2, schema.source)
-
-    def _hidden(self, preamble: Preamble) -> Iterator[tuple[float, float, float]]:
-        """What the provider adds that it was not sent."""
-        if preamble.tools or preamble.schema:
-            yield _HIDDEN_TOOL_PROMPT
-        if re.search(_IS_GROK, self._model):
-            yield _XAI_PROMPT
-        elif self.ratio.vocabulary is None:
-            yield _UNKNOWN_PROMPT
-        elif not preamble.tools and not preamble.schema:
-            yield _HIDDEN_PROMPT
+        ratio, parts = self.ratio, list[Span]()
+        tools, plain_tools, schema = definitions.tools, definitions.plain_tools, definitions.schema
+        if tools:
+            # Providers rewrite tools in a form of their own, shorter or longer. Gemini does not bill all of them.
+            span = ratio.total((TextPiece(Kind.JSON, tools),))
+            plain = span if plain_tools is tools else ratio.total((TextPiece(Kind.JSON, plain_tools),))
+            least = 0.0 if "gemini" in self._model else plain.low * 0.2
+            parts.append(Span(span.value * 0.8, least, (span.high or 0.0) * 2, span.source))
+        if schema:
+            span = ratio.total((TextPiece(Kind.JSON, schema),))
+            parts.append(Span(span.value * 0.8, 0.0, (span.high or 0.0) * 2, span.source))
+        return parts
 
     # --- Output -------------------------------------------------------------------------------------------------
 
@@ -262,8 +279,8 @@ class FigureEstimator:
         counted = count_answer(self.ratio.vocabulary, received.blocks, received.counter)
         if not any(block.text for block in counted) and (report is None or not report.output):
             unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
-            return unseen, unseen if self._hides(bool(counted)) else NONE
-        words, thought = self._visible(counted, received.counted_output), self._thought(counted)
+            return unseen, unseen if self._hides(streamed=bool(counted)) else NONE
+        thought, words = self._thought(counted), self._visible(counted, received.counted_output)
         span = words if thought is NOTHING else words.plus(thought)
         if report is not None and report.output is not None:
             span = self._onward(report.output, received.since, span)
@@ -271,33 +288,36 @@ class FigureEstimator:
         least = (report.output or 0) if report is not None else 0
         if sent.max_tokens is not None:
             span = _capped(span, sent.max_tokens)
-        return span.figure(least=max(least, 1)), self._reasoning(sent, received, thought)
+        return _figure(span, least=max(least, 1)), self._reasoning(sent, received, thought)
 
-    def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
+    def _visible(self, counted: list[TextPiece], by_provider: int | None) -> Span:
         """What the words and the calls cost that were received."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
         if by_provider is None:
-            span = self.ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
+            span = self.ratio.total([block for block in counted if block.kind is not Kind.REASONING])
         calls = sum([block.is_call for block in counted])
         return span.plus(self.ratio.calls(calls)) if calls else span
 
-    def _thought(self, counted: list[Counted]) -> Span:
+    def _thought(self, counted: list[TextPiece]) -> Span:
         """What the reasoning costs, streamed or not."""
         streamed = [block for block in counted if block.kind is Kind.REASONING]
-        received = self.ratio.total([block[:3] for block in streamed]) if streamed else NOTHING
-        if not self._hides(bool(streamed)):
+        hides = self._hides(streamed=bool(streamed))
+        received = self.ratio.total(streamed) if streamed else NOTHING
+        if not hides:
             return received
         learnt = self.ratio.calibration.spread(self.ratio.model, "unseen reasoning")
         more = 0.0 if learnt is None else max(0.0, learnt.mean)
         source = Provenance.HEURISTIC if learnt is None else Provenance.CALIBRATED
         return Span(received.value + more, 0.0, None, source)
 
-    def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
-        model = self._model
-        learnt = self.ratio.calibration.spread(self.ratio.model, "unseen reasoning")
+    def _hides(self, *, streamed: bool) -> bool:
+        """Whether the model bills reasoning that is not `streamed`, or that is more than what is."""
+        spreads = self.ratio.calibration.spreads.get(self.ratio.model)
+        learnt = None if spreads is None else spreads.get("unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
-        return bool(re.search(_HIDES_REASONING, model)) or (streamed and bool(re.search(_SUMS_UP_REASONING, model)))
+        traits = _traits(self._model)
+        return traits.hides_reasoning or (streamed and traits.sums_up_reasoning)
 
     def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
         """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""
@@ -326,21 +346,30 @@ class FigureEstimator:
 
     def _outlook(self, span: Span, received: ReceivedAnswer) -> Span:
         """What may be billed beyond what was received."""
-        if span.high is None or (received.bill_goes_on and not received.complete):
-            return span._replace(high=None)
+        value, low, high, source = span.value, span.low, span.high, span.source
+        if high is None or (received.bill_goes_on and not received.complete):
+            return Span(value, low, None, source)
         if received.complete:
-            return span._replace(high=span.high + _END_MARK)
-        more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
-        return span._replace(value=span.value + received.in_flight, high=span.high + max(more, received.in_flight))
+            return Span(value, low, high + _END_MARK, source)
+        more = _IN_FLIGHT + value * _IN_FLIGHT_SHARE
+        return Span(value + received.in_flight, low, high + max(more, received.in_flight), source)
 
     def _reasoning(self, sent: SentRequest, received: ReceivedAnswer, thought: Span) -> Figure:
         report = received.report
         if report is not None and report.reasoning is not None:
-            source = Provenance.PARTIAL
-            return _capped(Span(report.reasoning, report.reasoning, None, source), sent.max_tokens).figure()
+            known = Span(report.reasoning, report.reasoning, None, Provenance.PARTIAL)
+            return _figure(_capped(known, sent.max_tokens))
         if not thought.value:
             return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
-        return _capped(self._outlook(thought, received), sent.max_tokens).figure()
+        return _figure(_capped(self._outlook(thought, received), sent.max_tokens))
+
+
+def _figure(span: Span, *, least: int = 0) -> Figure:
+    """A span in whole tokens, and never less than is known."""
+    low = max(least, math.floor(span.low + 1e-9), 0)
+    high = None if span.high is None else max(low, math.ceil(span.high - 1e-9))
+    value = max(low, round(span.value))
+    return Figure(value if high is None else min(value, high), low, high, span.source)
 
 
 def _as_counted(tokens: int) -> Span:
@@ -353,7 +382,7 @@ def _capped(span: Span, most: int | None) -> Span:
     """No answer is longer than the request allows."""
     if most is None or (span.high is not None and span.high <= most):
         return span
-    return span._replace(high=max(float(most), span.low))
+    return Span(span.value, span.low, max(float(most), span.low), span.source)
 
 
 def refused() -> TokenUsage:

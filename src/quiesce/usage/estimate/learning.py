@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from ...messages import Message
 from ..figure import Provenance
-from .answer_count import AnswerCounter, Block, Counted, count_answer
+from .answer_count import AnswerCounter, Block, count_answer
 from .calibration import PREAMBLE
-from .content import Kind, size_of
+from .content import Kind, TextPiece, size_of
 from .figures import Anchor, ReceivedAnswer, SentRequest, UsageReport
 from .framing import Sample
-from .ratio import Span, TokenRatio
+from .ratio import PER_MESSAGE, TokenRatio
 
 # A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -45,10 +45,9 @@ class Lesson(Struct, frozen=True):
         return self.counter is None and sum(len(block.parts.text()) for block in self.blocks) > _LONGEST_SAMPLE
 
 
-def lesson_of(sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> Lesson | None:
-    """What a call can teach; None where nothing was reported, or tools of the provider ran, which are not seen here."""
-    report = received.report
-    if report is None or report.server_tools:
+def lesson_of(sent: SentRequest, received: ReceivedAnswer, report: UsageReport, anchor: Anchor | None) -> Lesson | None:
+    """What a call with a report can teach; None where tools of the provider ran, which are not seen here."""
+    if report.server_tools:
         return None
     messages: tuple[Message, ...] = ()
     known = None
@@ -75,12 +74,12 @@ def learn(ratio: TokenRatio, lesson: Lesson) -> None:
             _learn_preamble(ratio, lesson.messages, lesson.fingerprint, report.input)
 
 
-def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reasoning: int | None) -> None:
+def _learn_output(ratio: TokenRatio, counted: list[TextPiece], output: int, reasoning: int | None) -> None:
     words = [block for block in counted if block.kind is not Kind.REASONING and block.units]
     thought = [block for block in counted if block.kind is Kind.REASONING and block.units]
     visible = output - (reasoning or 0)
     if thought and reasoning is None:
-        _learn_ratio(ratio, Kind.REASONING, thought, output - _sum(ratio, words).value)
+        _learn_ratio(ratio, Kind.REASONING, thought, output - ratio.total(words).value)
         return
     if reasoning is not None and (reasoning or thought):
         _learn_unseen(ratio, thought, reasoning)
@@ -94,7 +93,7 @@ def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reason
         _learn_ratio(ratio, kinds.pop(), words, visible)
 
 
-def _remember(ratio: TokenRatio, vocabulary: str, words: list[Counted], tokens: int) -> None:
+def _remember(ratio: TokenRatio, vocabulary: str, words: list[TextPiece], tokens: int) -> None:
     units: dict[str, int] = {}
     for block in words:
         units[block.kind] = units.get(block.kind, 0) + (block.units or 0)
@@ -102,20 +101,20 @@ def _remember(ratio: TokenRatio, vocabulary: str, words: list[Counted], tokens: 
     ratio.calibration.remember(ratio.model, vocabulary, sample)
 
 
-def _learn_ratio(ratio: TokenRatio, kind: Kind, blocks: list[Counted], tokens: float) -> None:
+def _learn_ratio(ratio: TokenRatio, kind: Kind, blocks: list[TextPiece], tokens: float) -> None:
     units = sum(block.units or 0 for block in blocks)
     ratio.calibration.learn_ratio(ratio.model, ratio.key(kind), units, round(tokens))
 
 
-def _learn_unseen(ratio: TokenRatio, thought: list[Counted], reasoning: int) -> None:
-    seen = _sum(ratio, thought).value
+def _learn_unseen(ratio: TokenRatio, thought: list[TextPiece], reasoning: int) -> None:
+    seen = ratio.total(thought).value
     if ratio.vocabulary is not None and abs(reasoning - seen) <= max(_SAME, seen * _SAME_SHARE):
         seen = reasoning
     ratio.calibration.learn_spread(ratio.model, "unseen reasoning", reasoning - seen)
 
 
-def _learn_calls(ratio: TokenRatio, words: list[Counted], calls: int, tokens: int) -> None:
-    span = _sum(ratio, words)
+def _learn_calls(ratio: TokenRatio, words: list[TextPiece], calls: int, tokens: int) -> None:
+    span = ratio.total(words)
     if span.source is Provenance.HEURISTIC:  # then the cost of the calls cannot be separated from that of the text
         written = [block for block in words if block.is_call]
         if len(written) == len(words):
@@ -129,7 +128,7 @@ def _learn_message(ratio: TokenRatio, messages: tuple[Message, ...], tokens: int
     size = size_of(messages)
     if not size.messages or size.media or size.optional or size.calls:
         return
-    text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
+    text = ratio.total(size.pieces)
     if text.high is not None and text.high - text.low <= _CLEAR * size.messages:
         ratio.calibration.learn_spread(ratio.model, "message", (tokens - text.value) / size.messages)
 
@@ -139,12 +138,8 @@ def _learn_preamble(ratio: TokenRatio, messages: tuple[Message, ...], fingerprin
     size = size_of(messages)
     if size.media or size.optional or size.calls:
         return
-    text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
+    text = ratio.total(size.pieces)
     if text.high is None or text.high - text.low > _CLEAR:
         return
-    each = ratio.spread("message", size.messages, otherwise=(4.0, 0.0, 16.0))
+    each = ratio.spread("message", size.messages, otherwise=PER_MESSAGE)
     ratio.calibration.learn_spread(ratio.model, PREAMBLE + fingerprint, tokens - text.value - each.value)
-
-
-def _sum(ratio: TokenRatio, blocks: list[Counted]) -> Span:
-    return ratio.total((block.kind, block.units, block.text) for block in blocks)

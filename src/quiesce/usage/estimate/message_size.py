@@ -76,7 +76,8 @@ class MessageSizer:
         vocabulary = self.ratio.vocabulary
         tokens: dict[Kind, int] = {}
         lengths: dict[Kind, int] = {}
-        for kind, text in (*size.pieces, *size.optional):
+        for piece in (*size.pieces, *size.optional):
+            kind, text = piece.kind, piece.text
             if vocabulary is None or vocabulary.takes_long(text):
                 lengths[kind] = lengths.get(kind, 0) + byte_length(text)
             else:

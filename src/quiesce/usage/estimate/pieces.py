@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 # So many pieces are joined at a time.
@@ -14,12 +13,12 @@ class Pieces(list[str]):
 
     __slots__ = ("_groups",)
 
-    def __init__(self, pieces: Iterable[str] = ()) -> None:
-        super().__init__(pieces)
-        self._groups: Final[list[str]] = []
+    _groups: list[str]  # missing until there is one: nearly every text has fewer pieces
 
     def join_group(self) -> None:
         """Join the next group, if it is complete: called when the number of pieces is a multiple of `GROUP`."""
+        if not hasattr(self, "_groups"):
+            self._groups = []
         first = len(self._groups) * GROUP
         if len(self) >= first + GROUP:
             self._groups.append("".join(self[first : first + GROUP]))
@@ -27,7 +26,7 @@ class Pieces(list[str]):
     def text(self, first: int = 0) -> str:
         """The text from a piece on. From any thread, also while pieces are added."""
         whole = -(-first // GROUP)  # the first group that begins there or later
-        groups = self._groups[whole:]
+        groups = getattr(self, "_groups", ())[whole:]
         if not groups:
             return "".join(self[first:])
         return "".join((*self[first : whole * GROUP], *groups, *self[(whole + len(groups)) * GROUP :]))

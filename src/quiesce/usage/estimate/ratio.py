@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ..figure import RANK, Figure, Provenance
+from msgspec import Struct
+
+from ..figure import RANK, Provenance
 from .calibration import Calibration, Ratio
-from .content import Kind
-from .counting import byte_length
+from .content import Kind, MessageSize, TextPiece
 from .framing import PER_CALL, Framing, Sample, framing_of
 from .vocabulary import Vocabulary
 
@@ -21,6 +21,10 @@ BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 # In other alphabets, and with accents, a run of these letters may be the rest of a word.
 _WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z])(?<![^\x00-\x7f])[A-Za-z]+(?:'[a-z]+)?")
+# Both for a text without apostrophes: a word begins where an "a" follows a space.
+_AS_WORDS: Final = bytes(
+    ord("x") if each >= 0x80 else ord("a") if chr(each).isalpha() else ord(" ") for each in range(256)
+)
 # No vocabulary in use cuts words so small that their letters are more than these many tokens: random letters have up
 # to 0.57 in six of them, and random ones of the eight rarest up to 0.71. Digits, signs, capitals, and one or two
 # letters between them, as in hexadecimal numbers and base64, may be a token each, and so may a letter of two bytes in
@@ -28,8 +32,7 @@ _WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z])(?<![^\x00-\x7f])[A-Za-z]+(?:'[a-
 _PER_SMALL_LETTER: Final = 0.75
 # A space belongs to the word after it, but not always to a number or to a letter that is cut into its bytes.
 _PER_SPACE: Final = 0.5
-_SMALL_LETTERS: Final = bytes(range(ord("a"), ord("z") + 1))
-_AS_LETTERS: Final = bytes(ord("a") if each in _SMALL_LETTERS else ord(" ") for each in range(256))
+_AS_LETTERS: Final = bytes(ord("a") if ord("a") <= each <= ord("z") else ord(" ") for each in range(256))
 _FIRST_OF_TWO: Final = b"\xc3\xc4\xc5\xce\xcf\xd0\xd1\xd7\xd8\xd9"
 _AS_DIGITS: Final = bytes(
     ord("0") if each in b"0123456789" or (each >= 0xC2 and each not in _FIRST_OF_TWO) else each for each in range(256)
@@ -39,9 +42,14 @@ _SAMPLE: Final = 65536
 _PAD: Final = 3.0
 # What surrounds a call that a model writes, before that was learnt: value, low, high.
 _PER_CALL: Final = (PER_CALL, 0.0, 40.0)
+# What providers add around each message and each call that they are sent: role, separators, ids.
+PER_MESSAGE: Final = (4.0, 0.0, 16.0)
+_PER_CALL_SENT: Final = (10.0, 0.0, 40.0)
+# A picture or a file costs something, and only the provider knows how much.
+_PER_MEDIUM: Final = (1000.0, 16.0, None)
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True, gc=False):
     """A guess between two bounds; `high` is None when there is none above."""
 
     value: float
@@ -51,20 +59,13 @@ class Span(NamedTuple):
 
     def plus(self, *others: Span) -> Span:
         """The sum, as uncertain as its most uncertain part."""
-        value, low, high, source = self
+        value, low, high, source = self.value, self.low, self.high, self.source
         for other in others:
             value += other.value
             low += other.low
             high = None if high is None or other.high is None else high + other.high
             source = source if RANK[source] >= RANK[other.source] else other.source
         return Span(value, low, high, source)
-
-    def figure(self, *, least: int = 0) -> Figure:
-        """In whole tokens, and never less than is known."""
-        low = max(least, math.floor(self.low + 1e-9), 0)
-        high = None if self.high is None else max(low, math.ceil(self.high - 1e-9))
-        value = max(low, round(self.value))
-        return Figure(value if high is None else min(value, high), low, high, self.source)
 
 
 NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
@@ -91,28 +92,45 @@ class TokenRatio:
             self._framing = samples, framing_of(samples)
         return self._framing[1]
 
-    def total(self, texts: Iterable[tuple[Kind, int | None, str]]) -> Span:
-        """What texts cost together: the kind, the size in this ratio's unit (None when not counted yet), and the text.
+    def total(self, texts: Iterable[TextPiece]) -> Span:
+        """What texts cost together. Those that are counted are counted in this ratio's unit.
 
         With neither a vocabulary nor a calibration, the sum is made here directly: that is every run's ordinary case.
         """
         if self.vocabulary is not None or self.model in self.calibration.ratios:
             return NOTHING.plus(
                 *[
-                    self.measure(kind, text) if units is None else self.in_units(kind, units, text)
-                    for kind, units, text in texts
+                    self.measure(each.kind, each.text)
+                    if each.units is None
+                    else self.in_units(each.kind, each.units, each.text)
+                    for each in texts
                 ]
             )
         value, low, high = 0.0, 0, 0.0
-        for kind, units, text in texts:
-            size = len(text) if units is None else units
-            if units is None and not text.isascii():
-                size = byte_length(text)
-            if size:
-                value += size / BYTES_PER_TOKEN[kind]
-                low += _fewest(text)
-                high += _most(text, size)
+        for each in texts:
+            if each.text:
+                size, fewest, most = _bounds(each.text)
+                value += size / BYTES_PER_TOKEN[each.kind]
+                low += fewest
+                high += most
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
+
+    def messages(self, size: MessageSize) -> Span:
+        """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
+        texts = self.total(size.pieces)
+        if not size.optional:
+            return texts
+        optional = [self.measure(each.kind, each.text) for each in size.optional]
+        return texts.plus(*[Span(0.0, 0.0, span.high, span.source) for span in optional])
+
+    def sent(self, texts: Span, messages: int, calls: int, media: int) -> Span:
+        """What messages cost with their texts: what providers add around messages and calls, pictures and files."""
+        beside = [self.spread("message", messages, otherwise=PER_MESSAGE)]
+        if calls:
+            beside.append(self.spread("call in", calls, otherwise=_PER_CALL_SENT))
+        if media:
+            beside.append(self.spread("medium", media, otherwise=_PER_MEDIUM))
+        return texts.plus(*beside)
 
     def measure(self, kind: Kind, text: str) -> Span:
         """What a text costs."""
@@ -120,14 +138,14 @@ class TokenRatio:
             return NOTHING
         vocabulary = self.vocabulary
         if vocabulary is None or vocabulary.takes_long(text):
-            return self.in_bytes(kind, byte_length(text), text)
+            return self.in_bytes(kind, text)
         return self.in_tokens(kind, vocabulary.count(text))
 
     def in_units(self, kind: Kind, units: int, text: str) -> Span:
         """What a text costs that is counted already, in this ratio's unit."""
         if not units:
             return NOTHING
-        return self.in_bytes(kind, units, text) if self.vocabulary is None else self.in_tokens(kind, units)
+        return self.in_bytes(kind, text) if self.vocabulary is None else self.in_tokens(kind, units)
 
     def in_tokens(self, kind: Kind, tokens: int) -> Span:
         """What a text costs that has so many tokens in the vocabulary."""
@@ -142,12 +160,13 @@ class TokenRatio:
             return exact
         scaled = _calibrated(ratio, tokens)
         if framing is not None and framing.fits:  # either may be true, and the simpler one is likelier
-            return exact._replace(low=min(tokens, scaled.low), high=max(tokens, scaled.high or 0.0))
+            low, high = min(tokens, scaled.low), max(tokens, scaled.high or 0.0)
+            return Span(tokens, low, high, Provenance.TOKENIZED)
         return scaled
 
-    def in_bytes(self, kind: Kind, size: int, text: str) -> Span:
-        """What a text of so many bytes costs."""
-        floor, ceiling = _fewest(text), _most(text, size)
+    def in_bytes(self, kind: Kind, text: str) -> Span:
+        """What a text costs by its bytes."""
+        size, floor, ceiling = _bounds(text)
         span = self._learnt(kind, size)
         if span is None:
             return Span(size / BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
@@ -198,7 +217,8 @@ class TokenRatio:
         """What something costs `times` times; `otherwise` is value, low and high where nothing was learnt."""
         if not times:
             return NOTHING
-        learnt = self.calibration.spread(self.model, key)
+        spreads = self.calibration.spreads.get(self.model)
+        learnt = None if spreads is None else spreads.get(key)
         if learnt is None:
             value, low, high = otherwise
             # A few tokens around a text do not make the count of the text itself any worse.
@@ -225,22 +245,23 @@ def _calibrated(ratio: Ratio, units: int) -> Span:
     return Span(units * ratio.mean, low, units * ratio.high * (1 + ratio.margin) + _PAD, Provenance.CALIBRATED)
 
 
-def _most(text: str, size: int) -> float:
-    """The most tokens that a text of so many bytes can have."""
+def _bounds(text: str) -> tuple[int, int, float]:
+    """The bytes of a text, and the fewest and the most tokens that it can have."""
     data = text.encode("utf-8", "surrogatepass")
+    size = len(data)
+    is_ascii = size == len(text)
     letters = b" " + data.translate(_AS_LETTERS)
-    single, double, longer = (letters.count(b" " + b"a" * length) for length in (1, 2, 3))  # or longer, each
+    single, double, longer = letters.count(b" a"), letters.count(b" aa"), letters.count(b" aaa")  # or longer, each
     small = letters.count(b"a") - (single + double - 2 * longer)
-    spaces = data.count(b" ") - data.translate(_AS_DIGITS).count(b" 0")
-    pairs = 0 if text.isascii() else len(data) - len(data.translate(None, _FIRST_OF_TWO))
-    return size - small * (1 - _PER_SMALL_LETTER) - spaces * (1 - _PER_SPACE) - pairs + 2
-
-
-def _fewest(text: str) -> int:
-    """The fewest tokens that a text can have."""
-    if not text:
-        return 0
-    word = _WORD if text.isascii() else _WHOLE_WORD
-    if len(text) > _SAMPLE:
-        return max(1, int(len(word.findall(text, 0, _SAMPLE)) * 0.7))
-    return max(1, len(word.findall(text)))
+    spaces = data.count(b" ")
+    if spaces:
+        spaces -= data.translate(_AS_DIGITS).count(b" 0")
+    pairs = 0 if is_ascii else size - len(data.translate(None, _FIRST_OF_TWO))
+    most = size - small * (1 - _PER_SMALL_LETTER) - spaces * (1 - _PER_SPACE) - pairs + 2
+    sample = text[:_SAMPLE]
+    if "'" in sample:
+        fewest = len((_WORD if is_ascii else _WHOLE_WORD).findall(sample))
+    else:
+        data = data if sample is text else sample.encode("utf-8", "surrogatepass")
+        fewest = (b" " + data.translate(_AS_WORDS)).count(b" a")
+    return size, max(1, fewest if sample is text else int(fewest * 0.7)), most

@@ -90,6 +90,11 @@ def register_vocabulary(name: str, count: Count, *, slow: bool = False) -> None:
     _given[name] = Vocabulary(name, count, slow=slow)
 
 
+def may_have_vocabulary(model: str, tokenizer: str | None = None) -> bool:
+    """Whether there may ever be a vocabulary for a model: not where neither a tokenizer nor its name tells one."""
+    return tokenizer is not None or _by_model(model) is not None
+
+
 def loaded_vocabulary(model: str, tokenizer: str | None = None) -> Vocabulary | None:
     """The vocabulary that a model says it uses, or that its name tells, if it is loaded. Never waits."""
     name = _name(model, tokenizer)
