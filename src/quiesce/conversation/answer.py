@@ -344,6 +344,8 @@ def parse_arguments(written: str) -> dict[str, Any] | None:
 
 def well_formed(text: str) -> str:
     """Text that can be sent: surrogate halves that a stream split are joined, and lone ones replaced."""
+    if type(text) is str and text.isascii():  # the usual case, told fast
+        return text
     if encodes(text):
         return exact_text(text)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -89,10 +89,10 @@ def _shared_with(limited: RunState, state: RunState) -> str:
 
 def within_repetitions(state: RunState) -> bool:
     """Whether the run still makes progress: its last turns were not all the same."""
-    limit = state.config.limits.repeated_calls
-    if limit is None:
+    limit, settled = state.config.limits.repeated_calls, state.turn.view.settled
+    if limit is None or len(settled) < 2 * limit:  # a turn with tools is two messages
         return True
-    found = repetition(state.turn.view.settled, limit)
+    found = repetition(settled, limit)
     if found.times < limit:
         return True
     tools = f"{'The tool' if len(found.tools) == 1 else 'The tools'} {', '.join(found.tools)}"

@@ -292,16 +292,17 @@ async def judge_answer(state: RunState) -> Phase | None:
     if state.spending.last_answer:
         finish_last_answer(state)
         return None
-    if answer is None or not answer.tool_calls:
+    calls = () if answer is None else answer.tool_calls
+    if not calls:
         return Phase.TURN_END if is_paused(state) else judge_final_answer(state)
-    if within_limits(state, tool_calls=len(answer.tool_calls)):
+    if within_limits(state, tool_calls=len(calls)):
         return end_step(state) if state.config.one_step else Phase.ACTING
     if state.spending.reached is None or state.config.on_limit == "stop":
         return None
     if state.config.on_limit == "ask":
         state.progress.finish("interrupt")
         return None
-    state.tools.begin_batch(answer.tool_calls)  # they are answered as not run, and the last answer follows
+    state.tools.begin_batch(calls)  # they are answered as not run, and the last answer follows
     return Phase.TURN_END
 
 
@@ -395,6 +396,8 @@ async def announce(state: RunState, message: Message) -> None:
 async def current_instructions(state: RunState) -> str | None:
     """The instructions for the next request. Functions are the user's code: a stop does not wait for them."""
     instructions, context = state.config.instructions, state.claim.context
+    if not instructions:
+        return None
     if not has_functions(instructions):
         return static_text(instructions)
     return await state.foreign_tasks.run(evaluated(instructions, context), "instructions")

@@ -86,7 +86,7 @@ class StreamWatch:
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
-        self._arm(self._began)
+        self._arm(self._began, self._deadline)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -104,9 +104,9 @@ class StreamWatch:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self, now: float) -> None:
+    def _arm(self, now: float, deadline: float | None) -> None:
         """Look again at the deadline, or before that: a first word may come, or the answer may grow."""
-        due = [] if self._deadline is None else [self._deadline]
+        due = [] if deadline is None else [deadline]
         if self._timeouts.gap is not None:
             due.append(now + self._timeouts.gap / _LOOKS)
         if due:
@@ -127,7 +127,7 @@ class StreamWatch:
             self._extent, self._grown_at = extent, now
         deadline = self._deadline
         if deadline is None or now < deadline:
-            self._arm(now)
+            self._arm(now, deadline)
         elif self._answer.has_content:
             self._expire(f"The model's stream stalled: nothing came for {self._timeouts.gap:g} s.")
         else:
