@@ -18,6 +18,14 @@ PROBE_INTERVAL: Final = 10.0
 _PROBE_TIMEOUT: Final = 5.0
 
 
+async def is_set_within(seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event, at most so long. Whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
 class Listener:
     """Calls `on_notify(channel, payload)` for each notification, and `on_gap()` when some may have been missed."""
 
@@ -59,13 +67,9 @@ class Listener:
                 await connection.add_listener(channel, self._notified)
             self.listening.set()
             self._on_gap()
-            while not lost.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PROBE_INTERVAL):
-                        await lost.wait()
-                if not lost.is_set():
-                    async with asyncio.timeout(_PROBE_TIMEOUT):
-                        await connection.execute("SELECT 1")
+            while not await is_set_within(PROBE_INTERVAL, lost):
+                async with asyncio.timeout(_PROBE_TIMEOUT):
+                    await connection.execute("SELECT 1")
         finally:
             connection.terminate()
 

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigurationError, StoreError
 from . import webhook_table
 from .database import FleetDatabase
+from .listener import is_set_within
 from .webhook_table import Delivery, DeliveryCounts, Webhook
 
 _log: Final = logging.getLogger("quiesce.fleet")
@@ -109,9 +110,7 @@ class WebhookSender:
                     wait = await self._begin()
                 except StoreError as error:
                     _log.warning("webhooks cannot be read: %s", error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._changed.wait()
+                await is_set_within(wait, self._changed)
         finally:
             left = tuple(self._sending)
             for task in left:

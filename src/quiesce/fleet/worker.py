@@ -23,7 +23,7 @@ from .cap_table import Share
 from .contact import LEAST_ATTEMPT, StoreContact
 from .database import FleetDatabase
 from .execution import DepsFactory, Execution
-from .listener import Listener
+from .listener import Listener, is_set_within
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
 from .taking import RowLocked, ServedAgent, take
@@ -139,9 +139,7 @@ class Worker:
                 if not error.retryable or loop.time() > give_up:
                     raise
                 _log.warning("the worker cannot begin yet: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TRY_AGAIN):
-                    await stop.wait()
+            await is_set_within(_TRY_AGAIN, stop)
         return False
 
     async def _work(self, stop: asyncio.Event, hurry: asyncio.Event | None) -> None:
@@ -209,10 +207,8 @@ class Worker:
                 await asyncio.sleep(_TRY_AGAIN)
             for run in taken:
                 self._begin(run)
-            if not taken:
-                with suppress(TimeoutError):  # the loss of a worker is not notified
-                    async with asyncio.timeout(self.lease / 3):
-                        await self._has_work.wait()
+            if not taken:  # the loss of a worker is not notified
+                await is_set_within(self.lease / 3, self._has_work)
 
     async def _take(self) -> list[FleetRun]:
         free = self.settings.capacity - len(self._executions)
@@ -354,9 +350,7 @@ class Worker:
                 _log.warning("commands cannot be read: %s", error)
                 await asyncio.sleep(_TRY_AGAIN)
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SLOW_PACE):
-                    await self._has_commands.wait()
+            await is_set_within(SLOW_PACE, self._has_commands)
 
     async def deliver(self, run_ids: Sequence[str]) -> None:
         """See `ExecutionHost.deliver`."""

@@ -79,12 +79,8 @@ class Authenticator:
         if origin is not None and urlsplit_host(origin) != request.headers.get("host", "").lower():
             foreign = True
         if foreign:
-            raise Problem(
-                403,
-                "cross_site",
-                "This request comes from a page of another site.",
-                todo="If that site is yours, start the server with its origin in cors_origins.",
-            )
+            todo = "If that site is yours, start the server with its origin in cors_origins."
+            raise Problem(403, "cross_site", "This request comes from a page of another site.", todo=todo)
 
 
 def urlsplit_host(origin: str) -> str:

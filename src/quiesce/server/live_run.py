@@ -156,9 +156,7 @@ class LiveRun:
 
     def cancel_interrupts(self) -> bool:
         """Withdraw the pending approvals and questions: their calls are answered as not run. False without any."""
-        if not self.interrupts:
-            return False
-        return bool(self.conversation.cancel_pending(self.info.agent.config.cut_note))
+        return bool(self.interrupts) and bool(self.conversation.cancel_pending(self.info.agent.config.cut_note))
 
     @property
     def has_moved_on(self) -> bool:

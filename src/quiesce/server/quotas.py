@@ -25,26 +25,19 @@ class Quotas:
     def check_not_draining(self) -> None:
         """Raise `Problem` while the server drains."""
         if self.draining:
-            raise Problem(
-                503,
-                "draining",
-                "The server is shutting down and accepts no new runs.",
-                todo="Try again in a moment; another server may answer.",
-                headers={"Retry-After": str(max(1, round(self._settings.drain)))},
-            )
+            message = "The server is shutting down and accepts no new runs."
+            headers = {"Retry-After": str(max(1, round(self._settings.drain)))}
+            todo = "Try again in a moment; another server may answer."
+            raise Problem(503, "draining", message, todo=todo, headers=headers)
 
     def check_new_run(self, owner: str) -> None:
         """Raise `Problem` when the owner may not start a run now."""
         self.check_not_draining()
         own, total = self._runs.active_of(owner), len(self._runs.active)
         if own >= self._settings.max_runs_per_key or total >= self._settings.max_runs:
-            raise Problem(
-                429,
-                "too_many_runs",
-                f"Too many runs are active: {own} of this key, {total} in total.",
-                todo="Wait until one has ended, or stop one.",
-                headers=_RETRY_AFTER,
-            )
+            message = f"Too many runs are active: {own} of this key, {total} in total."
+            todo = "Wait until one has ended, or stop one."
+            raise Problem(429, "too_many_runs", message, todo=todo, headers=_RETRY_AFTER)
 
     # --- Streams ------------------------------------------------------------------------------------------------
 
@@ -57,13 +50,9 @@ class Quotas:
         """Count a stream in. Raises `Problem` when there are too many."""
         own = self._streams.get(owner, 0)
         if own >= self._settings.max_streams_per_key or self.open_streams >= self._settings.max_streams:
-            raise Problem(
-                429,
-                "too_many_streams",
-                f"Too many event streams are open: {own} of this key, {self.open_streams} in total.",
-                todo="Close one, or poll GET /runs/{id} instead.",
-                headers=_RETRY_AFTER,
-            )
+            message = f"Too many event streams are open: {own} of this key, {self.open_streams} in total."
+            todo = "Close one, or poll GET /runs/{id} instead."
+            raise Problem(429, "too_many_streams", message, todo=todo, headers=_RETRY_AFTER)
         self._streams[owner] = own + 1
 
     def stream_closed(self, owner: str) -> None:

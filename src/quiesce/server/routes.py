@@ -278,14 +278,9 @@ async def show_audit(request: ApiRequest) -> Response:
         raise Problem(422, "invalid", f"`action` must be one of: {', '.join(get_args(schemas.AuditAction))}.")
     before = request.number("before", int, least=1, most=10**15)
     limit = int(request.number("limit", int, least=1, most=1000) or 100)
-    page = await request.services.records.audit.read(
-        request.owner,
-        before=None if before is None else int(before),
-        limit=limit,
-        action=action,
-        run=query.get("run", ""),
-    )
-    return json_response(page)
+    older, run = None if before is None else int(before), query.get("run", "")
+    audit = request.services.records.audit
+    return json_response(await audit.read(request.owner, before=older, limit=limit, action=action, run=run))
 
 
 # --- The rest ------------------------------------------------------------------------------------------------------

@@ -156,15 +156,10 @@ class RunStarter:
         )
 
     def _register(self, run: Run, info: RunInfo) -> LiveRun:
-        live = LiveRun(
-            run,
-            self._new_log(run),
-            info,
-            on_end=self._run_ended,
-            on_change=self._services.run_lists.run_changed,
-        )
+        on_change = self._services.run_lists.run_changed
+        live = LiveRun(run, self._new_log(run), info, on_end=self._run_ended, on_change=on_change)
         self._services.runs.add(live)
-        self._services.run_lists.run_changed(live)
+        on_change(live)
         return live
 
     def _run_ended(self, run: LiveRun) -> None:

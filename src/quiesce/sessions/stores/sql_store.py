@@ -71,13 +71,18 @@ class SQLStore:
             raise outcome
         return outcome
 
-    def _with_session(
-        self, session: str, then: Callable[[SessionInfo], Operation[_T]], *, locked: bool = False
-    ) -> Operation[_T]:
-        info = yield from sql_sessions.find_session(session, locked=locked)
-        if info is None:
-            raise SessionNotFound(f"There is no session {session!r}.", detail=f"It was looked for in {self.url}.")
-        return (yield from then(info))
+    def _submit_for(
+        self, session: str, access: Access, then: Callable[[SessionInfo], Operation[_T]], *, locked: bool = False
+    ) -> Future[_T]:
+        """Carry an operation out that needs what is known of a session. Fails with `SessionNotFound`."""
+
+        def operation() -> Operation[_T]:
+            info = yield from sql_sessions.find_session(session, locked=locked)
+            if info is None:
+                raise SessionNotFound(f"There is no session {session!r}.", detail=f"It was looked for in {self.url}.")
+            return (yield from then(info))
+
+        return self._submit(access, operation)
 
     # --- Coordination -------------------------------------------------------------------------------------------
 
@@ -137,7 +142,7 @@ class SQLStore:
 
     def load(self, session: str) -> Future[Snapshot]:
         """See `SessionStore.load`."""
-        return self._submit("read", self._with_session, session, snapshot_of)
+        return self._submit_for(session, "read", snapshot_of)
 
     def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         """See `SessionStore.write`. The batch is encoded here, before the database is locked."""
@@ -155,17 +160,13 @@ class SQLStore:
 
     def runs(self, session: str) -> Future[list[RunRecord]]:
         """See `SessionStore.runs`."""
-        return self._submit("read", self._with_session, session, runs_of)
+        return self._submit_for(session, "read", runs_of)
 
     def rows(
         self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
     ) -> Future[list[Row]]:
         """See `SessionStore.rows`."""
-
-        def read(info: SessionInfo) -> Operation[list[Row]]:
-            return rows_after(info.id, run_id, after, most, marks=marks)
-
-        return self._submit("read", self._with_session, session, read)
+        return self._submit_for(session, "read", lambda info: rows_after(info.id, run_id, after, most, marks=marks))
 
     def find_run(self, run_id: str) -> Future[list[str]]:
         """See `SessionStore.find_run`."""
@@ -173,16 +174,11 @@ class SQLStore:
 
     def delete_run(self, session: str, run_id: str) -> Future[None]:
         """See `SessionStore.delete_run`."""
-
-        def delete(info: SessionInfo) -> Operation[None]:
-            return delete_run(info.id, run_id)
-
-        return self._submit("durable", self._with_session, session, delete)
+        return self._submit_for(session, "durable", lambda info: delete_run(info.id, run_id))
 
     def delete(self, session: str) -> Future[None]:
         """See `SessionStore.delete`."""
-        delete = partial(self._with_session, locked=True)
-        return self._submit("durable", delete, session, sql_sessions.delete_session)
+        return self._submit_for(session, "durable", sql_sessions.delete_session, locked=True)
 
     def close(self) -> Future[None]:
         """See `SessionStore.close`."""
