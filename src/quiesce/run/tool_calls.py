@@ -131,7 +131,7 @@ class RunTools:
     def still_running(self) -> tuple[str, ...]:
         """The calls and background processes that could not be proved to have stopped."""
         calls = (name for batch in self.batches for call in batch.calls for name in call.still_running_names())
-        return (*calls, *self.processes.still_running())
+        return (*calls, *(self.processes.still_running() if self.processes.by_name else ()))
 
     def let_go(self) -> None:
         """The run is at rest, its receipt is written, and no call is left: forget them."""
