@@ -3,8 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from quiesce.conversation.validity import faults
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel
+from quiesce.processes.started import started_by
 from quiesce.tools import invocation
-from quiesce.tools.programs import CallPrograms
 from quiesce.tools.thread import ThreadCall
 from quiesce.tools.worker.call import WorkerCall
 from tests.core.interrupted import interrupted_at_each_line
@@ -83,15 +82,20 @@ def test_in_a_hook_of_a_tool() -> None:
 def test_as_a_tool_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found at line 1,473 of 5,400: the value was lost between the tool and the call."""
 
-    @contextmanager
-    def noted(self: object, *, keep: bool) -> Generator[None]:
-        yield
-        if not pressed:
-            pressed.append(True)
-            raise KeyboardInterrupt
+    class Pressed:
+        """The variable that a call sets before its tool runs, and resets after it."""
+
+        def set(self, value: Any) -> Any:
+            return started_by.set(value)
+
+        def reset(self, before: Any) -> None:
+            started_by.reset(before)
+            if not pressed:
+                pressed.append(True)
+                raise KeyboardInterrupt
 
     pressed: list[bool] = []
-    monkeypatch.setattr(CallPrograms, "noted", noted)
+    monkeypatch.setattr(invocation, "started_by", Pressed())
     result = press(Agent(ScriptedModel([Call("quick")], then="Fine."), tools=[quick]))
     assert [each.outcome for each in result.receipt.calls] == ["completed"]
     results = [each.text for message in result.messages if isinstance(message, ToolMessage) for each in message.results]

@@ -65,8 +65,7 @@ def test_a_stop_that_the_scope_ignores_is_late(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.promise("P1")
 def test_a_grace_that_is_not_kept_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CallInProgress, "request_stop", lambda self, mode: None)
-    monkeypatch.setattr(CallInProgress, "stop_timeout", lambda self, mode: 60.0)
+    monkeypatch.setattr(CallInProgress, "request_stop", lambda self, mode: 60.0)
     caught("P1", "one_tool")
 
 

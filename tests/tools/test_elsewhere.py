@@ -52,7 +52,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(supervised, "_START", ELSEWHERE)
     monkeypatch.setattr(supervised, "LINUX", False)
     # Each look at the process table is a program here, on a machine that is busy.
-    for where in ("call_stop", "stop_rules", "worker.call", "program"):
+    for where in ("call_stop", "worker.call", "program"):
         monkeypatch.setattr(f"quiesce.tools.{where}.EXIT_GRACE", 30.0)
     yield
     pool.shut_down()

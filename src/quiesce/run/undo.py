@@ -151,8 +151,9 @@ class RunUndo:
     def __init__(self, state: RunState) -> None:
         root = state.family.lineage[-1]
         self._conversation: Final = root.claim.conversation
-        self._log: Final = state.tools.undo_log.root if root is state else state.tools.undo_log
-        self._task: Final = self._log.root
+        log = state.tools.undo_log
+        self._task: Final = log.root
+        self._log: Final = self._task if root is state else log
         self._find: Final = partial(find_tool, root.config)
 
     @property

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from msgspec import Struct, field
+
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
@@ -127,15 +129,14 @@ class BackgroundProcess:
         self._changed.set()
 
 
-class BackgroundProcesses:
+class BackgroundProcesses(Struct, eq=False):
     """The background processes of a task, by name. They end with the last run. For the run's event loop.
 
     While the task waits for a person, they go on; those of a sub-agent end with its run.
     """
 
-    def __init__(self) -> None:
-        self._by_name: Final[dict[str, BackgroundProcess]] = {}
-        self._closed = False
+    by_name: dict[str, BackgroundProcess] = field(default_factory=dict[str, BackgroundProcess])
+    closed: bool = False
 
     async def start(
         self,
@@ -150,54 +151,54 @@ class BackgroundProcesses:
 
         Raises `ToolError` when it cannot be started, and when the run is ending.
         """
-        if self._closed:
+        if self.closed:
             raise ToolError("The run is ending: nothing is started any more.")
-        name = f"p{len(self._by_name) + 1}"
+        name = f"p{len(self.by_name) + 1}"
         environment = program_environment(env, inherit=inherit_env)
         process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment, sandbox=sandbox)
-        self._by_name[name] = process
+        self.by_name[name] = process
         await process.begun()
         return process
 
     def get(self, name: str) -> BackgroundProcess:
         """The process with this name. Raises `ToolError` when there is none."""
-        if name not in self._by_name:
-            known = ", ".join(self._by_name) or "none runs in this task now"
+        if name not in self.by_name:
+            known = ", ".join(self.by_name) or "none runs in this task now"
             raise ToolError(f"There is no process {name!r}. There are: {known}.")
-        return self._by_name[name]
+        return self.by_name[name]
 
     async def close(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
         """End them all, and start no more: TERM now, KILL after a grace, or at once when `urgent` is done."""
-        self._closed = True
-        if not self._by_name:
+        self.closed = True
+        if not self.by_name:
             return
-        ends = [each.ended for each in self._by_name.values()]
+        ends = [each.ended for each in self.by_name.values()]
         for grace in (0.0,) if urgent.done() else (_GRACE, 0.0):
-            for each in self._by_name.values():
+            for each in self.by_name.values():
                 each.stop(grace)
             await shield.wait(ends, seconds=grace + EXIT_GRACE, unless=urgent if grace else None)
 
     def end_with_loop(self) -> None:
         """The loop was closed: end them all and wait for that."""
-        self._closed = True
-        for each in self._by_name.values():
+        self.closed = True
+        for each in self.by_name.values():
             each.end_with_loop()
 
     def end_soon(self) -> None:
         """End them all, and start no more, unless that was done: TERM now, KILL after a grace. Returns at once."""
-        if not self._closed:
-            self._closed = True
-            for each in self._by_name.values():
+        if not self.closed:
+            self.closed = True
+            for each in self.by_name.values():
                 each.stop()
 
     @property
     def states(self) -> tuple[str, ...]:
         """Each with its command and what is known about it, for the receipt."""
-        return tuple(f"{name} ({each.command}): {each.status}" for name, each in self._by_name.items())
+        return tuple(f"{name} ({each.command}): {each.status}" for name, each in self.by_name.items())
 
     def still_running(self) -> tuple[str, ...]:
         """The names, for the receipt, of those that have not ended."""
-        return tuple(each.label for each in self._by_name.values() if not each.ended.done())
+        return tuple(each.label for each in self.by_name.values() if not each.ended.done())
 
 
 class PausedProcesses:

@@ -8,8 +8,7 @@ from typing import Final
 
 from ..cancellation import BoundedShield, Mode
 from ..interrupts import Interrupt, PendingCall, PendingTurn
-from ..messages import ToolCall, ToolResult
-from ..receipt import CallReceipt
+from ..messages import Outcome, ToolCall, ToolResult
 from .call import CallInProgress
 from .host import ToolHost
 from .tool import Tool
@@ -17,6 +16,8 @@ from .tool import Tool
 
 class ToolBatch:
     """Runs a turn's calls. All run in parallel, except for those that are sequential: these wait for earlier calls."""
+
+    __slots__ = ("_all_done", "_earlier", "_host", "_waiting", "_work_token", "calls")
 
     def __init__(
         self,
@@ -30,11 +31,13 @@ class ToolBatch:
         self._work_token: Final = host.work_token
         self._host: Final = host
         self.calls = tuple(
-            CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
+            CallInProgress(
+                call, tools.get(call.name), host, self._work_token, None if pending is None else pending.call(call.id)
+            )
             for call in calls
         )
         in_order = [each.questions.call for each in self.calls]
-        self._earlier: Final = earlier_calls(in_order, tools, sequential=sequential)
+        self._earlier: Final = earlier_calls(in_order, tools, sequential=sequential) if len(in_order) > 1 else [()]
         self._waiting: Final = set(range(len(self.calls)))
         """The positions of the calls that have not started."""
         self._all_done: asyncio.Future[None] | None = None
@@ -56,7 +59,7 @@ class ToolBatch:
                 self._waiting.discard(position)
             elif self._work_token.wants(Mode.AFTER_TOOLS):
                 return
-            elif not call.suspended and not any(map(self._blocks, self._earlier[position])):
+            elif not call.questions.interrupts and not any(map(self._blocks, self._earlier[position])):
                 self._waiting.discard(position)
                 call.start(self._on_done)
 
@@ -72,7 +75,7 @@ class ToolBatch:
             old = self.calls[position]
             if not old.suspended or each == old.questions.pending(None):
                 continue
-            new = CallInProgress(old.call, old.tool, self._host, each)
+            new = CallInProgress(old.call, old.tool, self._host, self._host.work_token, each)
             self.calls = (*self.calls[:position], new, *self.calls[position + 1 :])
             self._waiting.add(position)
             if new.result is not None:
@@ -95,12 +98,18 @@ class ToolBatch:
         return self.is_open and any(each.call.id == call_id and each.result is None for each in self.calls)
 
     def _on_done(self) -> None:
-        self._start_ready()
+        if self._waiting:
+            self._start_ready()
         if self._all_done is not None and not self._all_done.done() and not self._running():
             self._all_done.set_result(None)
 
     def _running(self) -> list[CallInProgress]:
-        return [each for each in self.calls if each.running]
+        """The calls that are `running`, without a call of it for each."""
+        return [
+            each
+            for each in self.calls
+            if each.task is not None and not each.task.done() and each.times.abandoned is None
+        ]
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -129,15 +138,18 @@ class ToolBatch:
     def _request_stops(self, mode: Mode) -> dict[CallInProgress, float]:
         """Ask every running call to stop. Returns the time at which each of them is abandoned."""
         clock = asyncio.get_running_loop().time
-        running = self._running()
-        for each in running:
-            each.request_stop(mode)
-        return {each: clock() + each.stop_timeout(mode) for each in running}
+        deadlines: dict[CallInProgress, float] = {}
+        for each in self._running():
+            seconds = each.request_stop(mode)
+            deadlines[each] = clock() + seconds
+        return deadlines
 
     async def _abandon(self, overdue: list[CallInProgress], shield: BoundedShield) -> None:
         """End calls whose grace is over: cancel a task that was allowed to finish, abandon what still runs then."""
         cancelled = [each.task for each in overdue if each.cancel_after_grace() and each.task is not None]
-        await shield.wait(cancelled, seconds=max((each.final_grace for each in overdue), default=0.0))
+        await shield.wait(
+            cancelled, seconds=max((each.stop.final_grace(each.invocation) for each in overdue), default=0.0)
+        )
         for each in overdue:
             if each.running:
                 each.abandon()
@@ -156,22 +168,17 @@ class ToolBatch:
         for each in self._running():
             each.end_with_loop()
 
-    def let_go(self) -> None:
-        """The run is at rest, and nothing of it is left: its calls keep nothing alive that needs them."""
-        for each in self.calls:
-            each.let_go()
-
     # --- State and results --------------------------------------------------------------------------------------
 
     @property
     def has_begun(self) -> bool:
         """Whether a tool has begun."""
-        return any(each.has_begun for each in self.calls)
+        return any(each.times.started is not None for each in self.calls)
 
     @property
     def suspended(self) -> bool:
         """Whether a call waits for a person."""
-        return any(each.suspended for each in self.calls)
+        return any(each.result is None and each.questions.interrupts for each in self.calls)
 
     @property
     def is_open(self) -> bool:
@@ -195,24 +202,23 @@ class ToolBatch:
     def announce(self, *, finished_only: bool = False) -> None:
         """Emit every result that was not emitted before to the run's readers."""
         for each in self.calls:
-            if each.result is not None or not finished_only:
+            if not each.announced and (each.result is not None or not finished_only):
                 each.announce()
-
-    def receipts(self) -> tuple[CallReceipt, ...]:
-        """The lines for the receipt, in the order of the calls."""
-        return tuple(each.receipt() for each in self.calls)
 
     def cut_calls(self) -> tuple[ToolCall, ...]:
         """The calls that have a compensation, began, and did not complete."""
-        return tuple(each.call for each in self.calls if each.was_cut and each.can_be_undone)
+        return tuple(
+            each.call
+            for each in self.calls
+            if each.tool is not None
+            and each.tool.compensation is not None
+            and each.result is not None
+            and each.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
+        )
 
     def undoable_calls(self) -> tuple[ToolCall, ...]:
         """The calls that have completed and can be undone."""
         return tuple(each.call for each in self.calls if each.completed and each.can_be_undone)
-
-    def still_running(self) -> tuple[str, ...]:
-        """The names of the calls that were abandoned and have not ended since, and of programs that calls have left."""
-        return tuple(name for each in self.calls for name in each.still_running_names())
 
     def has_abandoned(self, call_id: str | None) -> bool:
         """Whether this call was abandoned and has not ended since."""
@@ -220,7 +226,7 @@ class ToolBatch:
 
     def waiting_for(self) -> tuple[str, ...]:
         """The names of the tools that run right now, and of their shields."""
-        return tuple(each.label for each in self._running())
+        return tuple(each.invocation.label for each in self._running())
 
 
 def earlier_calls(calls: Iterable[ToolCall], tools: Mapping[str, Tool], *, sequential: bool) -> list[tuple[int, ...]]:

@@ -3,74 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from .._threads.tasks import start_task
 from ..cancellation import Mode, Source
 from ..cancellation.raised import ENDS_PROGRAM
-from ..conversation.sealing import unfinished
 from ..errors import ToolError
-from ..events import InterruptRaised, ToolEnded, ToolStarted
-from ..interrupts import InterruptSignal, PendingCall
+from ..events import InterruptRaised, ToolStarted
+from ..interrupts import InterruptSignal
 from ..messages import Outcome, ToolCall, ToolResult
-from ..receipt import CallReceipt, LateOutcome
-from .call_stop import CallStop
-from .call_times import CallTimes
+from ..receipt import LateOutcome
+from .call_record import CallRecord, CallStage
 from .closed_loop import close_coroutine
-from .host import ToolHost
-from .invocation import Invocation
 from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
-from .questions import CallQuestions
-from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result, succeeded
+from .policy import FINAL_GRACE
+from .result_text import succeeded
 from .thread import ThreadOutcome
 from .tool import Tool
 from .tool_return import ToolReturn
+from .undo.compensation import Compensation
 from .undo.effect import completed_effect
 
-_log: Final = logging.getLogger("quiesce")
 
+class CallInProgress(CallRecord):
+    """One call while it is made. Its result is written in one step, as soon as it is known, and is never lost later."""
 
-class CallStage(Enum):
-    """How far a call has come."""
-
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    RUNNING = "running"
-    DONE = "done"
-
-
-class CallInProgress:
-    """One call while it is made. Its result is written in one step, as soon as it is known, and is never lost later.
-
-    `earlier` is how far an earlier run has come with the same call, before it waited for a person.
-    """
-
-    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, earlier: PendingCall | None = None) -> None:
-        self.call: Final = call
-        self.tool: Final = tool
-        self.questions: Final = CallQuestions(call, earlier)
-        self._host: Final = host
-        self._work_token: Final = host.work_token
-        self._token: Final = host.work_token.child()
-        self.result: ToolResult | None = self.questions.result
-        self.stage = CallStage.WAITING if self.result is None and not self.questions.interrupts else CallStage.DONE
-        self.task: asyncio.Task[None] | None = None
-        self._invocation: Final = Invocation(
-            self.questions,
-            host,
-            self._token,
-            grace_left=lambda: self._stop.grace_left(),  # noqa: PLW0108  (it is made below)
-            on_orphan=self._on_thread_end,
-            on_unshield=lambda: self._stop.on_unshield(self.task),
-        )
-        self._stop: Final = CallStop(tool, self._invocation, host)
-        self._times: Final = CallTimes(host.loop)
-        self._on_done: Callable[[], None] = lambda: None
-        self._announced = False
+    __slots__ = ()
 
     # --- Running ------------------------------------------------------------------------------------------------
 
@@ -78,15 +38,16 @@ class CallInProgress:
         """Begin, in a task of its own. `on_done` is called, once, when the call needs no more waiting for."""
         self._on_done = on_done
         self.stage = CallStage.PREPARING
-        self.task = start_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
+        self.stop.task = self.task = start_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
         self.task.add_done_callback(self._on_task_end)
 
     async def _run(self) -> None:
         try:
+            has_middleware = self._host.has_middleware
             replacement = await self._host.before_tool(self.questions.call, self.questions)
             if replacement is not None:
                 self._finish(replacement)
-            elif self._host.has_middleware:
+            elif has_middleware:
                 await self._run_through_middleware()
             else:
                 await self._run_tool()
@@ -95,8 +56,11 @@ class CallInProgress:
         except ENDS_PROGRAM as error:  # at once: the other calls of the turn must not begin
             self._stop_run(error)
             raise
-        if self.result is not None and not self.abandoned:
-            self.result = self._host.fit_result(self.tool, await self._host.after_tool(self.call, self.result))
+        result = self.result
+        if result is not None and self.times.abandoned is None:
+            shown = await self._host.after_tool(self.call, result)
+            if shown is not result:
+                self.result = self._host.fit_result(self.tool, shown)
             self.announce()
 
     async def _run_through_middleware(self) -> None:
@@ -134,18 +98,21 @@ class CallInProgress:
         except ToolError as error:
             self._finish(failed_result(self.call, str(error)))
             return
-        arguments = await self.questions.check_approval(tool, arguments, self._host)
+        if self.questions.approved or tool.requires_approval:
+            arguments = await self.questions.check_approval(tool, arguments, self._host)
         await self._host.before_start(self.call)
         if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
             return
         self.stage = CallStage.RUNNING
         self.questions.started = True
-        self._times.mark_started()
-        self._invocation.keep_for_undo(tool, arguments)  # before the tool can change them
-        self._stop.set_timer(tool.policy.timeout, self._on_timeout)
+        self.times.started = self._host.loop.time()
+        if tool.compensation is not None:
+            self.invocation.keep_arguments(arguments)  # before the tool can change them
+        if tool.policy.timeout is not None or self.stop.timer is not None:
+            self.stop.set_timer(tool.policy.timeout, self._on_timeout)
         self._host.emit(ToolStarted(self.questions.call))
         try:
-            value = await self._invocation.run(tool, arguments)
+            value = await self.invocation.run(tool, arguments, self._on_thread_end)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return
@@ -153,11 +120,11 @@ class CallInProgress:
         except InterruptSignal:
             raise
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
-            if isinstance(error, GeneratorExit) or self._loop_is_closed:
+            if isinstance(error, GeneratorExit) or self._host.loop.is_closed():
                 raise
-            if isinstance(error, KeyboardInterrupt) and not self._invocation.raised_elsewhere(error):
+            if isinstance(error, KeyboardInterrupt) and not self.invocation.raised_elsewhere(error):
                 raise
-            self._finish(self._failure(error))
+            self._finish(self.invocation.failed_result(error, tool))
         else:
             self._finish(self._completed(value))
 
@@ -165,7 +132,7 @@ class CallInProgress:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
         if self.tool is None:
             raise ToolError(f"There is no tool named {self.call.name!r}.")
-        call = self.questions.approved_call(self.tool)
+        call = self.questions.approved_call(self.tool) if self.questions.approved else self.questions.call
         if call.unparsed is not None:
             raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
         return self.tool, self.tool.validate(call.arguments)
@@ -174,13 +141,13 @@ class CallInProgress:
 
     def _completed(self, value: Any) -> ToolResult:
         """The result of a tool that returned. From now on its effect can be undone, if the tool has a compensation."""
-        self._add_effect(value.data if isinstance(value, ToolReturn) else value)
+        if self.tool is not None and self.tool.compensation is not None:
+            self._add_effect(self.tool.compensation, value.data if isinstance(value, ToolReturn) else value)
         return completed_result(self.call, value)
 
-    def _add_effect(self, data: Any) -> None:
-        compensation = None if self.tool is None else self.tool.compensation
-        if compensation is not None and self.stage is not CallStage.DONE:
-            arguments = self._invocation.kept.arguments
+    def _add_effect(self, compensation: Compensation, data: Any) -> None:
+        if self.stage is not CallStage.DONE:
+            arguments = self.invocation.kept_arguments
             self._host.undo_log.add(completed_effect(self._host, self.questions.call, compensation, arguments, data))
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
@@ -190,56 +157,45 @@ class CallInProgress:
         if not task.cancelling():
             self._finish(failed_result(self.call, describe_error(error)))
             return True
-        if not self._invocation.outlives_task:
-            for data in self._invocation.kept.data:
-                self._add_effect(data)
-            self._finish(self._stopped(self._invocation.stopped_outcome))
-        elif not self.abandoned:
+        if not self.invocation.outlives_task:
+            if self.tool is not None and self.tool.compensation is not None:
+                for data in self.invocation.kept:
+                    self._add_effect(self.tool.compensation, data)
+            self._finish(self.invocation.stopped_result())
+        elif self.times.abandoned is None:
             self.abandon()
-        if self._stop.reason and not self._work_token.stop_now and task.cancelling() == 1:
+        if self.stop.reason and not self._work_token.stop_now and task.cancelling() == 1:
             task.uncancel()
             return True
         return False
 
-    def _failure(self, error: BaseException) -> ToolResult:
-        from ..processes.exit_status import ProcessEnded
-
-        policy = None if self.tool is None else self.tool.policy
-        if isinstance(error, ProcessEnded) and policy is not None:
-            if self._invocation.stopping:
-                return self._stopped(self._invocation.stopped_outcome)
-            return process_ended_result(self.call, error, policy, self._invocation.captured_output())
-        _log.debug("Tool %s (%s) raised.", self.call.name, self.call.id, exc_info=error)
-        return raised_result(self.call, error, policy, stopping=self._token.cancelled)
-
-    def _stopped(self, outcome: Outcome) -> ToolResult:
-        return stopped_result(self.call, outcome, self._stop.reason, self._invocation.captured_output())
-
     def _finish(self, result: ToolResult) -> None:
         if self.stage is CallStage.DONE:
             return
-        self._times.mark_ended()
-        self._stop.clear_timer()
-        if not self.abandoned:
-            changed = with_changed_arguments(result, self.questions.changed_arguments)
-            self.result = self._host.fit_result(self.tool, changed)
+        self.times.ended = self._host.loop.time()
+        if self.stop.timer is not None:
+            self.stop.clear_timer()
+        if self.times.abandoned is None:
+            if self.questions.changed_arguments is not None:
+                result = with_changed_arguments(result, self.questions.changed_arguments)
+            self.result = self._host.fit_result(self.tool, result)
             self.stage = CallStage.DONE
             return
         self.stage = CallStage.DONE
         result = self._host.fit_result(self.tool, result, late=True)
-        late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
+        late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self.times.lateness)
         self._host.record_late(late)
 
     def _suspend(self, signal: InterruptSignal) -> None:
         """The call waits for a person: it has ended for now, and has no result."""
-        if self.abandoned:
+        if self.times.abandoned is not None:
             self._finish(failed_result(self.call, f"It {signal} after it had been given up."))
             return
-        if self._stop.reason:  # the call was cancelled: its question needs no answer
-            self._finish(self._stopped(Outcome.CANCELLED))
+        if self.stop.reason:  # the call was cancelled: its question needs no answer
+            self._finish(self.invocation.stopped_result(Outcome.CANCELLED))
             return
         self.stage = CallStage.DONE
-        self._times.mark_ended()
+        self.times.ended = self._host.loop.time()
         self.questions.interrupts = signal.interrupts
         self.questions.kept = signal.kept
         for interrupt in signal.interrupts:
@@ -247,7 +203,7 @@ class CallInProgress:
 
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
         """The thread of an abandoned call has ended."""
-        failure = None if outcome.error is None else self._failure(outcome.error)
+        failure = None if outcome.error is None else self.invocation.failed_result(outcome.error, self.tool)
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
@@ -274,107 +230,84 @@ class CallInProgress:
 
     def _end_interrupted(self) -> None:
         """Write down what is known of a tool whose task can wait for it no more."""
-        thread = self._invocation.thread
-        if self._invocation.returned:
-            self._finish(self._completed(*self._invocation.returned))
+        thread = self.invocation.thread
+        if self.invocation.returned:
+            self._finish(self._completed(*self.invocation.returned))
         elif thread is not None and not thread.withdraw():
             self.abandon()
         else:
-            self._invocation.end_with_loop()
-            self._finish(self._stopped(self._invocation.stopped_outcome))
+            self.invocation.end_with_loop()
+            self._finish(self.invocation.stopped_result())
 
     def _notify_done(self) -> None:
-        self._stop.clear_timer()
-        if self._stop.reason and self.result is None:
-            self._finish(self._stopped(Outcome.NEVER_STARTED))
-        if self._stop.reason and not self._work_token.stop_now:
+        if self.stop.timer is not None:
+            self.stop.clear_timer()
+        if self.stop.reason and self.result is None:
+            self._finish(self.invocation.stopped_result(Outcome.NEVER_STARTED))
+        if self.stop.reason and not self._work_token.stop_now:
             self.announce()
-        on_done, self._on_done = self._on_done, lambda: None
-        on_done()
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done()
 
     # --- Stopping with the run ----------------------------------------------------------------------------------
 
-    @property
-    def running(self) -> bool:
-        """Whether the call has a task that is still under way and can be waited for."""
-        return self.task is not None and not self.task.done() and not self.abandoned
+    def request_stop(self, mode: Mode) -> float:
+        """Ask the call to stop, by its policy. Returns the seconds to wait until it is abandoned.
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether the call did not stop in time, so that the run no longer waits for it."""
-        return self._times.abandoned
-
-    @property
-    def _running_tool(self) -> Tool | None:
-        return self.tool if self.stage is CallStage.RUNNING else None
-
-    @property
-    def label(self) -> str:
-        """The name under which a stop waits for this call."""
-        return self._invocation.label
-
-    def stop_timeout(self, mode: Mode) -> float:
-        """How long a stop in this mode waits for the call before it abandons it."""
-        return self._stop.timeout(self._running_tool, mode)
-
-    @property
-    def final_grace(self) -> float:
-        """How long the call may take to end once it was cancelled after its grace."""
-        return self._stop.final_grace
-
-    def request_stop(self, mode: Mode) -> None:
-        """Ask the call to stop, by its policy. A call whose tool has not begun, or has ended, is cancelled at once."""
+        A call whose tool has not begun, or has ended, is cancelled at once.
+        """
+        if self.tool is not None and self.stage is CallStage.RUNNING:
+            return self.stop.request(self.tool, self.invocation, mode)
         assert self.task is not None
-        self._stop.request(self.task, self._running_tool, mode)
+        self.stop.requested = True
+        self.task.cancel()
+        return FINAL_GRACE
 
     def cancel_after_grace(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        return self._stop.cancel_after_grace(self.task, self._running_tool)
+        return self.stop.cancel_after_grace(self.tool if self.stage is CallStage.RUNNING else None, self.invocation)
 
     def abandon(self) -> None:
         """Wait no longer for a call that did not stop. What it does from now on is a late outcome."""
         assert self.task is not None
-        if self.abandoned:
+        if self.times.abandoned is not None:
             return
-        thread = self._invocation.thread
+        thread = self.invocation.thread
         if thread is not None and thread.outcome is not None:  # it has ended in this very instant
             self._on_thread_end(thread.outcome)
             return
         if self.stage is CallStage.RUNNING:
-            self.result = self._stopped(Outcome.ABANDONED)
-        self._invocation.muted = True
-        self._times.mark_abandoned()
-        self._invocation.give_up_programs()
+            self.result = self.invocation.stopped_result(Outcome.ABANDONED)
+        self.invocation.muted = True
+        self.times.abandoned = self._host.loop.time()
+        self.invocation.programs.kill()
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread goes on
         self._notify_done()
-
-    @property
-    def _loop_is_closed(self) -> bool:
-        return self._host.loop.is_closed()
 
     def end_with_loop(self) -> None:
         """The loop was closed around the call: end what it has started, and write down what is known of it."""
         if self.task is None or not self.running:
             return
-        ended = self._invocation.end_with_loop()
-        worker = self._invocation.worker
+        ended = self.invocation.end_with_loop()
+        worker = self.invocation.worker
         if self.stage is CallStage.RUNNING and worker is not None and worker.settled:
             try:
                 self._finish(self._completed(worker.outcome()))
             except BaseException as error:
-                self._finish(self._failure(error))
-        elif self.stage is CallStage.RUNNING and (not ended or self._invocation.outlives_task):
+                self._finish(self.invocation.failed_result(error, self.tool))
+        elif self.stage is CallStage.RUNNING and (not ended or self.invocation.outlives_task):
             with suppress(RuntimeError):  # a thread goes on, and its loop is gone
                 self.abandon()
         closed = close_coroutine(self.task)
-        if self.stage is CallStage.RUNNING and not self.abandoned:
-            self._finish(self._stopped(self._invocation.stopped_outcome if closed else Outcome.UNKNOWN))
+        if self.stage is CallStage.RUNNING and self.times.abandoned is None:
+            self._finish(self.invocation.stopped_result(None if closed else Outcome.UNKNOWN))
 
     def let_go(self) -> None:
         """The call is over for good: forget what refers to it."""
-        self.task = None
-        self._invocation.let_go()
+        self.task = self.stop.task = None
+        self.invocation.thread = self.invocation.worker = None
 
     # --- Stopping this call alone -------------------------------------------------------------------------------
 
@@ -383,109 +316,35 @@ class CallInProgress:
         if self.suspended:
             self._cancel_questions(reason)
             return True
-        if self.stage is CallStage.DONE or self.abandoned or self._stop.reason:
+        if self.stage is CallStage.DONE or self.times.abandoned is not None or self.stop.reason:
             return False
-        self._stop.reason = reason
+        self.stop.reason = reason
         self._token.cancel(reason, source=source)
         if self.task is None:
             self._notify_done()
         else:
-            self.request_stop(Mode.NOW)
-            self._stop.set_timer(self.stop_timeout(Mode.NOW), self._on_grace_over)
+            self.stop.set_timer(self.request_stop(Mode.NOW), self._on_grace_over)
         return True
 
     def _cancel_questions(self, reason: str) -> None:
         """End a call that waits for a person: its questions need no answer."""
-        self._stop.reason = reason
+        self.stop.reason = reason
         self._token.cancel(reason)
         self.questions.interrupts = ()
-        self.result = self._stopped(Outcome.CANCELLED if self.questions.started else Outcome.NEVER_STARTED)
+        self.result = self.invocation.stopped_result(
+            Outcome.CANCELLED if self.questions.started else Outcome.NEVER_STARTED
+        )
         self.announce()
 
     def _on_timeout(self) -> None:
         assert self.tool is not None
-        if not self._invocation.stopping:
+        if not self.stop.requested:
             self.cancel(f"It took longer than its timeout of {self.tool.policy.timeout:g} s.", source="deadline")
 
     def _on_grace_over(self) -> None:
         if not self.running:
             return
         if self.cancel_after_grace():
-            self._stop.set_timer(self.final_grace, self.abandon)
+            self.stop.set_timer(self.stop.final_grace(self.invocation), self.abandon)
         else:
             self.abandon()
-
-    # --- State and result ---------------------------------------------------------------------------------------
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the tool's function has begun in this run."""
-        return self._times.started
-
-    @property
-    def suspended(self) -> bool:
-        """Whether the call waits for a person."""
-        return self.result is None and bool(self.questions.interrupts)
-
-    @property
-    def still_running(self) -> bool:
-        """Whether the call was abandoned and has not ended since."""
-        return self.abandoned and self.stage is not CallStage.DONE
-
-    def still_running_names(self) -> tuple[str, ...]:
-        """The receipt's names for a call that is still running, with its processes, or for those that it has left."""
-        name = f"tool {self.call.name} ({self.call.id})"
-        if self.still_running:
-            return (" ".join((name, *self._invocation.process_labels())),)
-        return tuple(f"{each} of {name}" for each in self._invocation.left_labels())
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether the tool began and did not come to its own end."""
-        return self.result is not None and self.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the tool came to its own end, without an error."""
-        return self.result is not None and succeeded(self.result)
-
-    @property
-    def can_be_undone(self) -> bool:
-        """Whether the tool has a compensation."""
-        return self.tool is not None and self.tool.compensation is not None
-
-    def settled_result(self) -> ToolResult:
-        """The result in any case: a call that has none by now did not start."""
-        return self.result_or(Outcome.NEVER_STARTED)
-
-    def result_or(self, unsettled: Outcome) -> ToolResult:
-        """The result, or one that says what is known of the call; `unsettled` if that is nothing."""
-        if self.result is not None:
-            return self.result
-        if unsettled is not Outcome.NEVER_STARTED:
-            return unfinished(self.call, unsettled)
-        # A call that asked a person from inside its tool has begun, and has no result since.
-        return self._stopped(Outcome.CANCELLED if self.questions.started else unsettled)
-
-    def announce(self) -> None:
-        """Emit the result to the run's readers, once."""
-        if not self._announced:
-            self._announced = True
-            self._host.emit(ToolEnded(self.settled_result()))
-
-    def receipt(self) -> CallReceipt:
-        """This call's line on the receipt."""
-        result = self.settled_result()
-        what = "It waits for the answer of a person." if self.suspended else receipt_detail(result)
-        detail = "\n".join(filter(None, (what, self._stop.shield_note)))
-        ok = succeeded(result)
-        return CallReceipt(
-            self.call.id,
-            self.call.name,
-            result.outcome,
-            ok,
-            detail,
-            self._times.duration,
-            self.suspended,
-            result.full_length,
-        )

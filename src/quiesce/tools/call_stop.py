@@ -1,97 +1,113 @@
-"""The stop of one tool call: its deadline, its timer, and a cancellation that a shield defers."""
+"""The stop of one tool call: the rules for it, its deadline, its timer, and a cancellation that a shield defers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from .._threads.loop_callback import stopping
 from ..cancellation import Mode
-from .host import ToolHost
-from .invocation import Invocation
-from .policy import EXIT_GRACE, FINAL_GRACE
-from .stop_rules import grace_of, is_cancelled_after_grace, runs_until_grace_ends, stop_timeout
+from .policy import EXIT_GRACE
 from .tool import Tool
 
+if TYPE_CHECKING:
+    from .invocation import Invocation
 
-class CallStop:
+
+class CallStop(Struct, eq=False):
     """Stops one call by the policy of its tool.
 
-    `reason` is why this call alone was cancelled; it is empty while no stop, or a stop of the whole run, concerns it.
-    `shield_note` is what the receipt says about a shield that the stop has waited for.
+    tool          None when the model asked for one that does not exist
+    on_error      is called when what ends the program is raised in the timer
+    task          that of the call, once it has begun
+    requested     whether a stop was requested; from then on the call's result quotes the output of its programs
+    reason        why this call alone was cancelled; empty while no stop, or a stop of the whole run, concerns it
+    shield_note   what the receipt says about a shield that the stop has waited for
     """
 
-    def __init__(self, tool: Tool | None, invocation: Invocation, host: ToolHost) -> None:
-        self._tool: Final = tool
-        self._invocation: Final = invocation
-        self._loop: Final = host.loop
-        self._stop_run: Final = host.stop_because
-        self._deadline: float | None = None
-        self._cancel_deferred = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.reason = ""
-        self.shield_note = ""
+    tool: Tool | None
+    loop: asyncio.AbstractEventLoop
+    on_error: Callable[[BaseException], None]
+    task: asyncio.Task[Any] | None = None
+    requested: bool = False
+    deadline: float | None = None
+    cancel_deferred: bool = False
+    timer: asyncio.TimerHandle | None = None
+    reason: str = ""
+    shield_note: str = ""
 
     def grace_left(self) -> float:
         """The seconds that what the tool has started may still take to end."""
-        if self._deadline is None:
-            return 0.0 if self._tool is None else self._tool.policy.grace
-        return max(0.0, self._deadline - self._loop.time())
+        if self.deadline is None:
+            return 0.0 if self.tool is None else self.tool.policy.grace
+        return max(0.0, self.deadline - self.loop.time())
 
-    def timeout(self, tool: Tool | None, mode: Mode) -> float:
-        """How long a stop in this mode waits for the call before it abandons it; `tool` is None unless it runs."""
-        return FINAL_GRACE if tool is None else stop_timeout(tool, self._invocation, mode)
+    def request(self, tool: Tool, invocation: Invocation, mode: Mode) -> float:
+        """Ask a call whose tool runs to stop. Returns the seconds to wait until it is abandoned.
 
-    @property
-    def final_grace(self) -> float:
-        """How long the call may take to end once it was cancelled after its grace."""
-        return EXIT_GRACE if self._invocation.has_programs or self._tool is None else self._tool.final_grace
-
-    def request(self, task: asyncio.Task[Any], tool: Tool | None, mode: Mode) -> None:
-        """Ask the call to stop. Without a running `tool`, its task is cancelled and nothing else needs to end."""
-        self._invocation.stopping = True
-        if tool is None:
-            task.cancel()
-            return
-        deadline = self._loop.time() + grace_of(tool, mode)
-        self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
-        shielded = self._invocation.shielded and mode is not Mode.KILL
+        A tool that is only cancelled after its grace is cancelled then.
+        """
+        assert self.task is not None
+        self.requested = True
+        is_kill = mode is Mode.KILL
+        grace = 0.0 if is_kill else tool.policy.grace
+        now = self.loop.time()
+        self.deadline = now + grace if self.deadline is None else min(self.deadline, now + grace)
+        shielded = bool(invocation.shields) and not is_kill
         if shielded:
-            self.shield_note = f"The stop waited for its protected part: {self._invocation.label}."
-        if self._invocation.worker is not None:
-            self._invocation.worker.stop(self.grace_left())
-        elif runs_until_grace_ends(tool, mode):
+            self.shield_note = f"The stop waited for its protected part: {invocation.label}."
+        runs_on = tool.kind == "sync" or (not is_kill and tool.policy.on_stop in ("finish", "abandon"))
+        if invocation.worker is not None:
+            invocation.worker.stop(max(0.0, self.deadline - now))
+        elif runs_on:  # a thread cannot be cancelled: its tool reads the token, and the task only waits for the thread
             pass
         elif shielded:
-            self._cancel_deferred = True
+            self.cancel_deferred = True
         else:
-            self._invocation.stop_programs(self.grace_left())
-            if task.cancelling() and mode is not Mode.KILL:
-                return  # a steer has cancelled it before, and it is cleaning up
-            task.cancel()
+            for program in invocation.programs.supervised:
+                program.stop(max(0.0, self.deadline - now))
+            if is_kill or not self.task.cancelling():  # else a steer has cancelled it before, and it is cleaning up
+                self.task.cancel()
+        if invocation.worker is not None or (not runs_on and _any_running(invocation)):
+            # The process is killed when its grace is over; the rest is for the kernel to end it.
+            return grace + EXIT_GRACE
+        if is_kill:
+            return 0.0 if tool.kind == "sync" else tool.final_grace
+        return grace
 
-    def on_unshield(self, task: asyncio.Task[Any] | None) -> None:
+    def on_unshield(self) -> None:
         """The tool has left its last shield: a cancellation that the shield deferred takes effect."""
-        if self._cancel_deferred and task is not None:
-            self._cancel_deferred = False
-            task.cancel()
+        if self.cancel_deferred and self.task is not None:
+            self.cancel_deferred = False
+            self.task.cancel()
 
-    def cancel_after_grace(self, task: asyncio.Task[Any] | None, tool: Tool | None) -> bool:
+    def cancel_after_grace(self, tool: Tool | None, invocation: Invocation) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        if task is None or tool is None or self._invocation.worker:
+        if self.task is None or tool is None or invocation.worker:
             return False
-        if not (is_cancelled_after_grace(tool) or self._cancel_deferred) or task.cancelling():
-            return False
-        return task.cancel()
+        is_cancelled_then = (tool.kind != "sync" and tool.policy.on_stop == "finish") or self.cancel_deferred
+        return is_cancelled_then and not self.task.cancelling() and self.task.cancel()
+
+    def final_grace(self, invocation: Invocation) -> float:
+        """How long the call may take to end once it was cancelled after its grace."""
+        return EXIT_GRACE if self.tool is None or _any_running(invocation) else self.tool.final_grace
 
     def set_timer(self, seconds: float | None, then: Callable[[], None]) -> None:
         """Replace the call's one timer: first for the tool's timeout, later for the end of its grace."""
         self.clear_timer()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, stopping(then, self._stop_run))
+        self.timer = None if seconds is None else self.loop.call_later(seconds, stopping(then, self.on_error))
 
     def clear_timer(self) -> None:
         """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = None
+
+
+def _any_running(invocation: Invocation) -> bool:
+    """Whether a program that the tool started has not ended."""
+    programs = invocation.programs
+    return bool((programs.supervised or programs.started) and programs.labels())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from copy import deepcopy
 from functools import partial
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken, TokenView
 from ..events import ToolProgress
-from ..messages import Outcome
+from ..messages import Outcome, ToolResult
+from ..processes.started import started_by, watch_programs
+from .call_stop import CallStop
 from .context import Shield, ToolContext
 from .host import ToolHost
 from .program import ProcessResult, Program
 from .programs import CallPrograms
 from .questions import CallQuestions
+from .result_text import process_ended_result, raised_result, stopped_result
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
 from .tool_return import ToolReturn
@@ -27,91 +31,98 @@ if TYPE_CHECKING:
     from ..processes.output import CapturedOutput
     from .worker.call import WorkerCall
 
-
-class KeptForUndo:
-    """What the tool's compensation gets: the arguments as they were before the tool could change them, and `data`.
-
-    `data` is what the function has kept in case that it is cut: one value, or none.
-    """
-
-    def __init__(self) -> None:
-        self.arguments: dict[str, Any] = {}
-        self.data: tuple[Any, ...] = ()
+_log: Final = logging.getLogger("quiesce")
 
 
 class Invocation:
     """Executes the function of one call: in the call's own task, in a thread, or in a process, by its kind and policy.
 
-    grace_left    returns the seconds that what it started may still take to end
-    on_orphan     is called with the outcome of a thread that its task no longer waits for
-    on_unshield   is called when the function has left its last shield
+    shields    the names of the shields that the function is in
+    programs   what it has started
+    returned   what it has returned, once it has: one value
+    kept       what it has kept in case that it is cut: one value, or none
+    muted      whether progress reports are dropped
     """
 
-    def __init__(
-        self,
-        questions: CallQuestions,
-        host: ToolHost,
-        token: CancellationToken,
-        *,
-        grace_left: Callable[[], float],
-        on_orphan: Callable[[ThreadOutcome], None],
-        on_unshield: Callable[[], None],
-    ) -> None:
+    __slots__ = (
+        "_call",
+        "_host",
+        "_questions",
+        "_stop",
+        "_token",
+        "kept",
+        "kept_arguments",
+        "muted",
+        "programs",
+        "returned",
+        "shields",
+        "thread",
+        "worker",
+    )
+
+    def __init__(self, questions: CallQuestions, host: ToolHost, token: CancellationToken, stop: CallStop) -> None:
         self._call: Final = questions.call
         self._questions: Final = questions
         self._host: Final = host
         self._token: Final = token
-        self._grace_left = grace_left
-        self._on_orphan: Callable[[ThreadOutcome], None] = on_orphan
-        self._on_unshield = on_unshield
-        self._programs: Final = CallPrograms()
-        self._shields: Final[list[str]] = []
+        self._stop: Final = stop
+        self.programs: Final = CallPrograms()
+        self.shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
-        self.kept: Final = KeptForUndo()
+        self.kept_arguments: dict[str, Any] = {}
+        """The arguments for the tool's compensation, as they were before the tool could change them."""
+        self.kept: tuple[Any, ...] = ()
         self.returned: tuple[Any, ...] = ()
-        """What the function has returned, once it has."""
-        self.stopping = False
-        """Whether a stop was requested. From then on, the call's result quotes the output of its programs."""
         self.muted = False
-        """Whether progress reports are dropped."""
 
-    def keep_for_undo(self, tool: Tool, arguments: dict[str, Any]) -> None:
-        """Copy the arguments if the tool has a compensation."""
-        if tool.compensation is not None:
-            self.kept.arguments = {name: _copied(value) for name, value in arguments.items()}
+    def keep_arguments(self, arguments: dict[str, Any]) -> None:
+        """Copy the arguments for the tool's compensation."""
+        self.kept_arguments = {name: _copied(value) for name, value in arguments.items()}
 
-    async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+    async def run(self, tool: Tool, arguments: dict[str, Any], on_orphan: Callable[[ThreadOutcome], None]) -> Any:
         """Call the function and wait for its value. Raises what it raises.
 
-        The programs that a function started and left running end with it when it was stopped, unless its policy is
-        `abandon`. Those of a function that came to its own end go on, and the receipt names them.
+        `on_orphan` is called with the outcome of a thread that its task no longer waits for. The programs that a
+        function started and left running end with it when it was stopped, unless its policy is `abandon`. Those of a
+        function that came to its own end go on, and the receipt names them.
         """
         if tool.policy.on_stop == "kill":
             self.returned = (await self._run_in_process(tool, arguments),)
             return self.returned[0]
-        with self._programs.noted(keep=tool.policy.on_stop == "abandon"):
-            try:
-                # In one line with the call: a Ctrl-C that comes as this block is left does not cost the value.
-                self.returned = (await self._run_here(tool, arguments),)
-                return self.returned[0]
-            except asyncio.CancelledError:
-                if self.stopping and self.thread is None:
-                    await self._programs.end_started(self._grace_left())
-                raise
+        self.programs.keep = tool.policy.on_stop == "abandon"
+        watch_programs()
+        before = started_by.set(self.programs.started)
+        try:
+            # In one line with the call: a Ctrl-C that comes as this block is left does not cost the value.
+            self.returned = (await self._begin(tool, arguments, on_orphan),)
+            return self.returned[0]
+        except asyncio.CancelledError:
+            if self._stop.requested and self.thread is None and self.programs.started:
+                await self.programs.end_started(self._stop.grace_left())
+            raise
+        finally:
+            try:  # noqa: SIM105  (this is cheaper)
+                started_by.reset(before)
+            except ValueError:  # the loop was closed, and the coroutine is closed from another context
+                pass
 
-    async def _run_here(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        if tool.context_parameter is not None:
-            arguments = {**arguments, tool.context_parameter: self._context(tool)}
+    def _begin(
+        self, tool: Tool, arguments: dict[str, Any], on_orphan: Callable[[ThreadOutcome], None]
+    ) -> Awaitable[Any]:
+        """Call the function. What this returns is awaited for its value."""
+        context_parameter = tool.context_parameter
+        if context_parameter is not None:
+            arguments = {**arguments, context_parameter: self._context(tool)}
         match tool.kind:
             case "async":
-                return await tool.function(**arguments)
+                return tool.function(**arguments)
             case "sync":
                 function = partial(tool.function, **arguments)
-                self.thread = ThreadCall(function, f"quiesce-{tool.name}-{self._call.id}", self._on_orphan)
-                return await self.thread.wait()
+                self.thread = ThreadCall(function, f"quiesce-{tool.name}-{self._call.id}", on_orphan)
+                return self.thread.wait()
             case "generator":
-                return await self._run_generator(tool.function(**arguments))
+                return self._run_generator(tool.function(**arguments))
 
     async def _run_generator(self, steps: AsyncGeneratorType[Any, None]) -> Any:
         last: Any = None
@@ -139,7 +150,7 @@ class Invocation:
             host.context,
             self._questions,
             self._report,
-            self._shields.append,
+            self.shields.append,
             self._leave_shield,
             host.idempotency_key(self._call),
         )
@@ -172,7 +183,7 @@ class Invocation:
         )
 
     def _keep_data(self, data: Any) -> None:
-        self.kept.data = (data,)
+        self.kept = (data,)
 
     def _cancel_run(self, reason: str) -> None:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
@@ -184,60 +195,38 @@ class Invocation:
             self._host.emit(ToolProgress(self._call.id, self._call.name, progress))
 
     async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
-        program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
-        self._programs.supervised.append(program)
+        program = Program(argv, report=self._report if report else None, grace=self._stop.grace_left, **options)
+        self.programs.supervised.append(program)
         try:
             return await program.run()
         finally:
-            if not (self.stopping and report):  # else its output is quoted, because the tool cannot handle it any more
-                self._programs.supervised.remove(program)
+            if not (
+                self._stop.requested and report
+            ):  # else its output is quoted, because the tool cannot handle it any more
+                self.programs.supervised.remove(program)
 
     def _shield(self, name: str) -> Shield:
-        return Shield(name, lambda: self._shields.append(name), lambda: self._leave_shield(name))
+        return Shield(name, lambda: self.shields.append(name), lambda: self._leave_shield(name))
 
     def _leave_shield(self, name: str) -> None:
-        self._shields.remove(name)
-        if not self._shields:
-            self._on_unshield()
+        self.shields.remove(name)
+        if not self.shields:
+            self._stop.on_unshield()
 
     def end_with_loop(self) -> bool:
         """The loop was closed: end the processes that the function has started. Whether they all have ended."""
-        self.stopping = True
+        self._stop.requested = True
         if self.worker is not None:
             self.worker.end_with_loop()
-        return self._programs.end_with_loop()
-
-    def let_go(self) -> None:
-        """The call is over for good: forget it."""
-        self._grace_left, self._on_orphan, self._on_unshield = float, _ignore, lambda: None
-        self.thread = self.worker = None
+        return self.programs.end_with_loop()
 
     # --- State --------------------------------------------------------------------------------------------------
-
-    def stop_programs(self, grace: float) -> None:
-        """End the programs that the function has started by `ctx.run_process`: TERM now, KILL after `grace` seconds."""
-        self._programs.stop(grace)
-
-    def give_up_programs(self) -> None:
-        """End all programs that the function has started, at once, but for those that its policy leaves."""
-        self._programs.stop(0.0)
-        self._programs.kill_started()
-
-    @property
-    def shielded(self) -> bool:
-        """Whether the function is inside a shield."""
-        return bool(self._shields)
 
     @property
     def label(self) -> str:
         """The tool's name, and the names of its shields."""
         name = self._call.name
-        return f"{name} ({', '.join(filter(None, self._shields))})" if any(self._shields) else name
-
-    @property
-    def has_programs(self) -> bool:
-        """Whether a program that the function started has not ended."""
-        return self._programs.any_running
+        return f"{name} ({', '.join(filter(None, self.shields))})" if any(self.shields) else name
 
     def raised_elsewhere(self, error: BaseException) -> bool:
         """Whether the function raised this, in its thread or process, and not something in the event loop."""
@@ -254,28 +243,37 @@ class Invocation:
         """Whether a thread or process goes on although the task that waited for it was cancelled."""
         return self.thread is not None or (self.worker is not None and not self.worker.settled)
 
-    @property
-    def stopped_outcome(self) -> Outcome:
-        """The outcome of an execution that was stopped and of which nothing is left running."""
-        if self.worker is not None and not self.worker.begun:
-            return Outcome.NEVER_STARTED
-        return Outcome.KILLED if self.worker is not None or self._programs.supervised else Outcome.CANCELLED
+    def stopped_result(self, outcome: Outcome | None = None) -> ToolResult:
+        """The result of a call that was stopped; without an `outcome`, of one of which nothing is left running."""
+        worker, supervised = self.worker, self.programs.supervised
+        if worker is None and not supervised:
+            return stopped_result(self._call, outcome or Outcome.CANCELLED, self._stop.reason)
+        known = Outcome.NEVER_STARTED if worker is not None and not worker.begun else Outcome.KILLED
+        return stopped_result(self._call, outcome or known, self._stop.reason, self._captured_output())
 
-    def captured_output(self) -> list[CapturedOutput]:
+    def failed_result(self, error: BaseException, tool: Tool | None) -> ToolResult:
+        """The result of a call whose function, or whose process, has failed."""
+        from ..processes.exit_status import ProcessEnded
+
+        policy = None if tool is None else tool.policy
+        if isinstance(error, ProcessEnded) and policy is not None:
+            if self._stop.requested:
+                return self.stopped_result()
+            return process_ended_result(self._call, error, policy, self._captured_output())
+        _log.debug("Tool %s (%s) raised.", self._call.name, self._call.id, exc_info=error)
+        return raised_result(self._call, error, policy, stopping=self._token.cancelled)
+
+    def _captured_output(self) -> list[CapturedOutput]:
         """The output streams of its processes."""
-        sources: list[WorkerCall | Program] = [*self._programs.supervised]
+        sources: list[WorkerCall | Program] = [*self.programs.supervised]
         if self.worker is not None:
             sources.append(self.worker)
         return [stream for source in sources for stream in (source.stdout, source.stderr)]
 
     def process_labels(self) -> list[str]:
         """A label for each process that is still running."""
-        found = self._programs.labels()
+        found = self.programs.labels()
         return found if self.worker is None else [*found, self.worker.where]
-
-    def left_labels(self) -> list[str]:
-        """A label for each program that the function has left running."""
-        return self._programs.labels() if self.worker is None else []
 
 
 def _passed_through(error: BaseException, code: CodeType) -> bool:
@@ -289,7 +287,3 @@ def _copied(value: Any) -> Any:
         return deepcopy(value)
     except Exception:  # a type of the user's own can raise anything here
         return value
-
-
-def _ignore(_: ThreadOutcome) -> None:
-    """The outcome is known."""

@@ -2,65 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ..processes.started import StartedProgram, end_programs, started_by, watch_programs
+from msgspec import Struct, field
+
+from ..processes.started import StartedProgram, end_programs
 from .policy import EXIT_GRACE
 
 if TYPE_CHECKING:
     from .program import Program
 
 
-class CallPrograms:
-    """What a call has started. `supervised` are the programs of `ctx.run_process`."""
+class CallPrograms(Struct, eq=False):
+    """What a call has started.
 
-    def __init__(self) -> None:
-        self.supervised: Final[list[Program]] = []
-        self._started: Final[list[StartedProgram]] = []
-        self._keep = False
+    supervised   the programs of `ctx.run_process`
+    started      those that the function has started by itself
+    keep         whether the latter go on when the call is stopped
+    """
 
-    @contextmanager
-    def noted(self, *, keep: bool) -> Generator[None]:
-        """Note what the code in this block starts by itself. `keep` says that it goes on when the call is stopped."""
-        self._keep = keep
-        watch_programs()
-        before = started_by.set(self._started)
-        try:
-            yield
-        finally:
-            with suppress(ValueError):  # the loop was closed, and the coroutine is closed from another context
-                started_by.reset(before)
+    supervised: list[Program] = field(default_factory=list["Program"])
+    started: list[StartedProgram] = field(default_factory=list[StartedProgram])
+    keep: bool = False
 
     async def end_started(self, grace: float) -> None:
         """End what the function has started by itself, unless it is kept: TERM now, KILL after `grace` seconds."""
-        if not self._keep and any(each.running for each in self._started):
-            await end_programs(self._started, grace, EXIT_GRACE)
+        if not self.keep and any(each.running for each in self.started):
+            await end_programs(self.started, grace, EXIT_GRACE)
 
-    def kill_started(self) -> None:
-        """End what the function has started by itself, at once, unless it is kept."""
-        for each in () if self._keep else self._started:
-            each.kill()
-
-    def stop(self, grace: float) -> None:
-        """End the supervised programs: TERM now, KILL after `grace` seconds."""
+    def kill(self) -> None:
+        """End them all at once, but for those that are kept."""
         for program in self.supervised:
-            program.stop(grace)
+            program.stop(0.0)
+        for each in () if self.keep else self.started:
+            each.kill()
 
     def end_with_loop(self) -> bool:
         """The loop was closed: end them all and wait for that. Whether the supervised ones have ended."""
         ended = [program.end_with_loop() for program in self.supervised]
-        for each in () if self._keep else self._started:
+        for each in () if self.keep else self.started:
             each.kill_and_wait(EXIT_GRACE)
         return all(ended)
-
-    @property
-    def any_running(self) -> bool:
-        """Whether one of them has not ended."""
-        return bool(self.labels())
 
     def labels(self) -> list[str]:
         """The names, for the receipt, of those that have not ended."""
         supervised = [program.label for program in self.supervised if not program.ended]
-        return supervised + [each.label for each in self._started if each.running]
+        return supervised + [each.label for each in self.started if each.running]

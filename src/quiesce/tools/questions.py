@@ -21,8 +21,23 @@ if TYPE_CHECKING:
 class CallQuestions:
     """The answers that one call was given, and the interrupts that it waits for.
 
-    `earlier` is how far an earlier run has come with the same call, before it waited for a person.
+    `earlier` is how far an earlier run has come with the same call, before it waited for a person. `approved` says that
+    a person, or a hook, has approved the call as it is frozen.
     """
+
+    __slots__ = (
+        "_fingerprint",
+        "_frozen",
+        "_original_call",
+        "answers",
+        "approved",
+        "call",
+        "changed_arguments",
+        "interrupts",
+        "kept",
+        "result",
+        "started",
+    )
 
     def __init__(self, call: ToolCall, earlier: PendingCall | None = None) -> None:
         earlier = earlier or PendingCall(call)
@@ -35,7 +50,7 @@ class CallQuestions:
         self.started = earlier.started
         self.interrupts = earlier.interrupts
         self.result: Final = earlier.result
-        self._approved = earlier.approved
+        self.approved = earlier.approved
         self._frozen = earlier.frozen
         self._fingerprint = earlier.fingerprint
         self.changed_arguments: Final = changed
@@ -49,7 +64,7 @@ class CallQuestions:
 
     def approved_call(self, tool: Tool) -> ToolCall:
         """The call as it is made: after an approval, exactly the one that the person was shown."""
-        if self._approved and self._frozen is not None and self._fingerprint == fingerprint(tool):
+        if self.approved and self._frozen is not None and self._fingerprint == fingerprint(tool):
             self.call = ToolCall(self.call.id, self.call.name, deepcopy(self._frozen))
         return self.call
 
@@ -58,8 +73,8 @@ class CallQuestions:
 
         An approval counts for the definition of the tool that the person was shown.
         """
-        has_changed = self._approved and self._fingerprint not in (None, fingerprint(tool))
-        if not has_changed and (self._approved or not tool.requires_approval):
+        has_changed = self.approved and self._fingerprint not in (None, fingerprint(tool))
+        if not has_changed and (self.approved or not tool.requires_approval):
             return arguments
         frozen = frozen_arguments(tool, self.call.arguments, arguments)
         wanted = await wanted_approval(tool, frozen, host.context)
@@ -67,11 +82,11 @@ class CallQuestions:
             wanted = Approval(None if wanted is None else wanted.preview, CHANGED)
         if wanted is None:
             return arguments
-        self._approved, self._frozen, self._fingerprint = False, frozen, fingerprint(tool)
+        self.approved, self._frozen, self._fingerprint = False, frozen, fingerprint(tool)
         asked = self._approval_interrupt(tool, wanted, frozen)
         if has_changed or not await host.approves(asked, fingerprint(tool)):
             raise InterruptSignal(asked)
-        self._approved = True
+        self.approved = True
         return tool.validate(self.approved_call(tool).arguments)
 
     def _approval_interrupt(self, tool: Tool, wanted: Approval, frozen: dict[str, Any]) -> Interrupt:
@@ -85,7 +100,7 @@ class CallQuestions:
             result,
             () if result is not None else self.interrupts,
             self.answers,
-            self._approved,
+            self.approved,
             self.changed_arguments,
             self.started,
             self.kept,

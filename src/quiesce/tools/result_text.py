@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _MAX_QUOTED: Final = 10_000
 
 
-def stopped_result(call: ToolCall, outcome: Outcome, reason: str, streams: Iterable[CapturedOutput]) -> ToolResult:
+def stopped_result(call: ToolCall, outcome: Outcome, reason: str, streams: Iterable[CapturedOutput] = ()) -> ToolResult:
     """The result of a call that was stopped: the outcome, the output so far, and `reason` if it was stopped alone."""
     sentence = SENTENCES[outcome]
     if reason and outcome is Outcome.NEVER_STARTED:
         sentence = f"Not run. {reason}"
     elif reason:
         sentence = f"{reason} {sentence}"
-    return unfinished(call, outcome, _with_output(sentence, streams))
+    return unfinished(call, outcome, _with_output(sentence, streams) if streams else sentence)
 
 
 def raised_result(call: ToolCall, error: BaseException, policy: ToolStopPolicy | None, *, stopping: bool) -> ToolResult:
@@ -65,11 +65,6 @@ def process_ended_result(
 def succeeded(result: ToolResult) -> bool:
     """Whether the tool came to its own end without an error."""
     return result.outcome is Outcome.COMPLETED and not result.is_error
-
-
-def receipt_detail(result: ToolResult) -> str:
-    """The text on the receipt beside the outcome."""
-    return "" if succeeded(result) else result.text
 
 
 def _with_output(sentence: str, streams: Iterable[CapturedOutput]) -> str:

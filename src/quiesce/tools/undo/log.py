@@ -53,7 +53,10 @@ class UndoLog:
     @property
     def root(self) -> UndoLog:
         """The log of the whole task."""
-        return self if self._parent is None else self._parent.root
+        log = self
+        while log._parent is not None:
+            log = log._parent
+        return log
 
     def add(self, effect: Effect) -> None:
         """Add the effect of a call. It replaces that of the same call, which had been cut and has completed since."""
@@ -76,8 +79,9 @@ class UndoLog:
 
     def add_cut(self, run_id: str, agent: str, calls: Iterable[ToolCall], why: str = _CUT) -> None:
         """Add calls whose effects are not known, so that they cannot be undone. Known effects stay as they are."""
-        known = {effect.key for effect in self.root._effects}
+        known: set[tuple[str, str]] | None = None
         for call in calls:
+            known = {effect.key for effect in self.root._effects} if known is None else known
             if (run_id, call.id) not in known:
                 self.add(cut_effect(self, run_id, agent, call, why))
 
