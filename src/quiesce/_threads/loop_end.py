@@ -32,6 +32,8 @@ class _Watcher(Struct, frozen=True):
 class _Sentinel:
     """The callback of a timer that never fires. It is freed when its loop is closed, and calls the watchers then."""
 
+    __slots__ = ("__weakref__", "_loop", "_watchers")
+
     def __init__(self, loop: int) -> None:
         self._loop: Final = loop
         self._watchers: Final = _watched.setdefault(loop, {})

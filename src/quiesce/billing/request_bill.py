@@ -62,6 +62,25 @@ class BillingTerms(Struct, frozen=True):
 class RequestBill:
     """Opens an entry before a request is sent and closes it when it has ended, one at a time."""
 
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_conversation",
+        "_counter",
+        "_drained_answer",
+        "_followers",
+        "_on_change",
+        "_preamble",
+        "_request",
+        "_run_id",
+        "_sent",
+        "_stream",
+        "_unseen_delta",
+        "entry_id",
+        "ledger",
+        "terms",
+    )
+
     def __init__(
         self, run_id: str, ledger: Ledger, conversation: object, on_change: Callable[[], None], terms: BillingTerms
     ) -> None:

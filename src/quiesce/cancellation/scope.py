@@ -21,6 +21,8 @@ class StopScope:
     stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it.
     """
 
+    __slots__ = ("_forget", "_loop", "_scope", "_token", "mode")
+
     def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
         self._token: Final = token
         self.mode = mode

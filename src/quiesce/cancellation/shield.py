@@ -18,6 +18,8 @@ class BoundedShield:
     `on_interrupt` is called at once.
     """
 
+    __slots__ = ("_on_interrupt", "interrupted", "name")
+
     def __init__(self, name: str, on_interrupt: Callable[[], object] = lambda: None) -> None:
         self.name: Final = name
         self._on_interrupt: Final = on_interrupt

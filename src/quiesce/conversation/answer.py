@@ -52,6 +52,25 @@ class AnswerBuilder:
     earlier request, and now goes on with.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_blocks",
+        "_calls",
+        "_current",
+        "_given",
+        "_length",
+        "_opening",
+        "_reported_at",
+        "_taken",
+        "complete",
+        "detail",
+        "ended",
+        "is_open",
+        "model",
+        "request_id",
+        "usage",
+    )
+
     def __init__(self, taken: Container[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
         self._opening: Final = opening
         self._taken: Final = taken

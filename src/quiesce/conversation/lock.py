@@ -16,6 +16,8 @@ class ConversationLock:
     does not wait for that, and goes before the others.
     """
 
+    __slots__ = ("_answering", "_blocked", "_holder", "_lock", "_queue")
+
     def __init__(self, blocked: Callable[[], bool]) -> None:
         self._blocked: Final = blocked
         self._lock = threading.RLock()  # re-entrant: a signal handler may come in between

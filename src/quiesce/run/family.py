@@ -40,6 +40,8 @@ class Parent(Struct, frozen=True):
 class Family:
     """The parent of a run and its children. Only for the run's own loop."""
 
+    __slots__ = ("__weakref__", "_run_id", "children", "lineage", "parent", "ref")
+
     def __init__(self, ref: StateRef, parent: Parent | None) -> None:
         self.ref: Final = ref
         self._run_id: Final = ref.state.run_id

@@ -21,6 +21,8 @@ _UNWINDING: Final = 0.1
 class ForeignTasks:
     """The tasks that a run has started for hooks and models. `abandoned` are those that a stop did not wait for."""
 
+    __slots__ = ("_closing", "abandoned")
+
     def __init__(self) -> None:
         self.abandoned: Final[list[asyncio.Task[Any]]] = []
         self._closing: Final[dict[asyncio.Task[Any], None]] = {}  # an empty set is three times as large

@@ -49,6 +49,8 @@ class Run(Generic[OutT]):
     (cause: `disconnect`).
     """
 
+    __slots__ = ("__weakref__", "_deadline", "_is_mine", "_leave_loop", "_on_end", "_state", "_task")
+
     def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[RunState], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end

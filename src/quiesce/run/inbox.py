@@ -24,6 +24,8 @@ class _Entry:
 class Inbox:
     """Takes messages from any thread, and gives them to the run that owns it."""
 
+    __slots__ = ("_closed", "_entries")
+
     def __init__(self) -> None:
         self._entries: Final[list[_Entry]] = []
         self._closed = False

@@ -14,6 +14,8 @@ from ..cancellation.cause import Mode
 class PauseSwitch:
     """Whether a run is to wait, and the waiting. `pause()` and `resume()` are for any thread."""
 
+    __slots__ = ("_loop", "_waiting", "wanted")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self._waiting: asyncio.Future[None] | None = None

@@ -15,6 +15,24 @@ from .pause import PauseSwitch
 class Progress:
     """Where the loop is. Written by the run's own task only, except for what says otherwise."""
 
+    __slots__ = (
+        "_stop_watching",
+        "asked_during",
+        "at_rest",
+        "attempt",
+        "error",
+        "finished",
+        "loop",
+        "output_tries",
+        "pause",
+        "phase",
+        "retry_delay",
+        "scope",
+        "stop_note",
+        "turn_number",
+        "work_token",
+    )
+
     def __init__(self, token: CancellationToken) -> None:
         self.loop: Final = asyncio.get_running_loop()
         self.phase = Phase.WAITING

@@ -25,6 +25,8 @@ class PendingPrompts:
     other process's again when the run has ended.
     """
 
+    __slots__ = ("_conversation", "_orphaned", "_remote", "_sent", "_steer", "_taken", "inbox", "run_id", "unannounced")
+
     def __init__(self, run_id: str, conversation: Conversation, steer: Callable[[Mode], None]) -> None:
         self.run_id: Final = run_id
         self._conversation: Final = conversation

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class RunningTask:
     """A task and the run that goes on with it. Only for the run's own loop."""
 
+    __slots__ = ("_began", "_record", "_ref", "_timer")
+
     def __init__(self, state: RunState, record: Task) -> None:
         self._ref: Final = state.family.ref
         self._record = record

@@ -43,6 +43,21 @@ class SentRequest:
 class Spending:
     """The money side of a run. Only for the run's own loop."""
 
+    __slots__ = (
+        "__weakref__",
+        "_configs",
+        "_ref",
+        "_refresh",
+        "bill",
+        "budget_use",
+        "cause",
+        "last_answer",
+        "reached",
+        "resumed",
+        "sent",
+        "side_bills",
+    )
+
     def __init__(self, ref: StateRef, ledger: Ledger, terms: BillingTerms) -> None:
         state = ref.state
         self._ref: Final = ref

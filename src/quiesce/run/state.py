@@ -40,6 +40,19 @@ if TYPE_CHECKING:
 class Claim:
     """A run's claim on its conversation: what it begins with, and whether it holds the conversation."""
 
+    __slots__ = (
+        "context",
+        "continued_text",
+        "conversation",
+        "first_message",
+        "granted",
+        "held",
+        "input",
+        "prompt",
+        "task",
+        "waiting_turn",
+    )
+
     def __init__(self, conversation: Conversation, input: RunInput, context: RunContext[Any]) -> None:
         self.conversation: Final = conversation
         self.context = context
@@ -68,6 +81,8 @@ class Claim:
 class Saving:
     """The journal of a run whose conversation has a store. Only for the run's own loop."""
 
+    __slots__ = ("journal", "unsaved")
+
     def __init__(self) -> None:
         self.journal: Journal | None = None
         self.unsaved: StoreError | None = None
@@ -94,6 +109,25 @@ class Saving:
 
 class RunState:
     """Everything that a run knows about itself. Only for the run's own loop, except for what says otherwise."""
+
+    __slots__ = (
+        "__weakref__",
+        "claim",
+        "config",
+        "events",
+        "family",
+        "foreign_tasks",
+        "progress",
+        "prompts",
+        "result",
+        "run_id",
+        "saving",
+        "shield",
+        "spending",
+        "token",
+        "tools",
+        "turn",
+    )
 
     def __init__(
         self,

@@ -63,6 +63,21 @@ class StreamWatch:
     therefore noticed up to an eighth of its time late.
     """
 
+    __slots__ = (
+        "_answer",
+        "_began",
+        "_expired",
+        "_extent",
+        "_grown_at",
+        "_is_stopped",
+        "_loop",
+        "_scope",
+        "_stop_because",
+        "_timeouts",
+        "_timer",
+        "paused",
+    )
+
     def __init__(
         self,
         timeouts: StreamTimeouts,

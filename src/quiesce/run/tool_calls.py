@@ -30,6 +30,24 @@ from .state_ref import StateRef
 class RunTools:
     """What tool calls need of their run (`ToolHost`), and what the run knows of its calls."""
 
+    __slots__ = (
+        "__weakref__",
+        "_kept",
+        "_ref",
+        "_undo_token",
+        "batches",
+        "emit",
+        "late",
+        "loop",
+        "processes",
+        "run_id",
+        "token",
+        "torn_calls",
+        "undo_log",
+        "undo_wanted",
+        "undone",
+    )
+
     def __init__(self, ref: StateRef, above: UndoLog | None) -> None:
         state = ref.state
         self._ref: Final = ref

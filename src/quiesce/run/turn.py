@@ -41,6 +41,8 @@ class TurnView(NamedTuple):
 class _CallIds:
     """The ids of the calls in a conversation that grows: only what is new is read."""
 
+    __slots__ = ("_count", "_ids", "_last")
+
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
         self._count = 0
@@ -59,6 +61,8 @@ class _CallIds:
 
 class TurnInProgress:
     """The answer that is being written and the tools that it asks for. Each change is visible at once and whole."""
+
+    __slots__ = ("_call_ids", "_continued", "_conversation", "handoff", "pauses", "view")
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation: Final = conversation

@@ -148,6 +148,8 @@ def _has_undo(tool: Tool) -> bool:
 class RunUndo:
     """The undo of a run that has ended: of its whole task; of a child run, what the child did."""
 
+    __slots__ = ("_conversation", "_find", "_log", "_task")
+
     def __init__(self, state: RunState) -> None:
         root = state.family.lineage[-1]
         self._conversation: Final = root.claim.conversation

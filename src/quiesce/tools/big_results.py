@@ -40,6 +40,8 @@ def checked_max_result(value: int | None) -> int | None:
 class KeptResults:
     """The long results of one conversation. `save` keeps one in the conversation, and in its store."""
 
+    __slots__ = ("_reader", "_save", "_values")
+
     def __init__(self, values: Callable[[], Mapping[str, bytes]], save: Callable[[str, bytes], None]) -> None:
         self._values: Final = values
         self._save: Final = save

@@ -22,6 +22,8 @@ class Spending(Struct, frozen=True):
 class BudgetUse:
     """The sums over a run and everything below it, with the requests that are under way."""
 
+    __slots__ = ("_parts", "cost", "input", "output", "tool_calls", "turns")
+
     def __init__(self) -> None:
         self._parts: Final[dict[str, Spending]] = {}
         self.input = 0

@@ -100,6 +100,8 @@ class Ledger:
     thread. What a child run writes is written to the ledger `above` it too, as it happens.
     """
 
+    __slots__ = ("__weakref__", "_below", "_entries", "_expected", "_numbers", "above")
+
     def __init__(self, above: Ledger | None = None) -> None:
         self.above: Final = above
         self._below: Final[list[weakref.ref[Ledger]]] = []  # those that expect something are kept by what they expect

@@ -23,6 +23,8 @@ class LiveUsage:
     `snapshot()` does not.
     """
 
+    __slots__ = ("__weakref__", "_ledger", "_read")
+
     def __init__(self, ledger: Ledger | AgentUsage, read: Callable[[], Usage] | None = None) -> None:
         self._ledger: Final = ledger
         self._read: Final = read or (lambda: ledger.usage)

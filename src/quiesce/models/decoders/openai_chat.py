@@ -133,6 +133,8 @@ class _Call:
 class ChatParts:
     """What an answer holds besides text, reasoning and calls, collected until its end."""
 
+    __slots__ = ("_audio", "_custom", "_details", "_executed", "_lists", "_provider")
+
     def __init__(self, provider: str) -> None:
         self._provider: Final = provider
         self._details: Final[list[dict[str, Any]]] = []
@@ -207,6 +209,8 @@ def _join(whole: dict[str, Any], piece: dict[str, Any]) -> None:
 
 class ChatDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer. `provider` is the server's name, for what is sent back only to it."""
+
+    __slots__ = ("_calls", "_parts", "_refused")
 
     def __init__(self, failures: Failures, *, provider: str = "openai-chat") -> None:
         super().__init__(failures)

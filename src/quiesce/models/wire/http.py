@@ -239,6 +239,8 @@ class _BoundedBody(httpx2.AsyncByteStream):
 class _Answer:
     """One answer that is being read."""
 
+    __slots__ = ("_decoder", "_failures", "_read_to_end", "_response")
+
     def __init__(self, response: httpx2.Response, decoder: Decoder, failures: Failures) -> None:
         self._response: Final = response
         self._decoder: Final = decoder

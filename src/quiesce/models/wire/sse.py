@@ -42,6 +42,8 @@ class Decoder(Protocol):
 class _BufferedDecoder:
     """Keeps the bytes of an event until the event is whole."""
 
+    __slots__ = ("_failures", "_kept", "_size", "_started", "done", "ended", "taken")
+
     def __init__(self, failures: Failures) -> None:
         self.ended = False
         self.done = False
@@ -100,6 +102,8 @@ class EventStreamDecoder(_BufferedDecoder):
     Follows the WHATWG rules: any line ending, comments, several `data` lines. One event on one `data: ` line, which is
     what providers send, takes the short way.
     """
+
+    __slots__ = ("_after_return",)
 
     def __init__(self, failures: Failures) -> None:
         super().__init__(failures)

@@ -57,6 +57,23 @@ class EventFanout:
     well.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_above",
+        "_buffers",
+        "_history",
+        "_keep",
+        "_last",
+        "_loop",
+        "_room",
+        "_taps",
+        "_told",
+        "_wrap",
+        "barrier",
+        "closed",
+        "since_checkpoint",
+    )
+
     def __init__(self, above: EventFanout | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
         self._above: Final = above
         self._wrap: Final = wrap

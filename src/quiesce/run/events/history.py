@@ -18,6 +18,8 @@ _PIECE: Final = 65_536
 class EventHistory:
     """What a late reader gets first. Events are only appended to `recent`; joining them waits until it is worth it."""
 
+    __slots__ = ("_dropped", "_joined", "_text", "recent")
+
     def __init__(self) -> None:
         self.recent: Final[list[Event]] = []
         """The events since the last `compact()`. Append to it."""

@@ -28,6 +28,8 @@ class UndoLog:
     from any thread, because an abandoned call may end in a thread of its own.
     """
 
+    __slots__ = ("__weakref__", "_effects", "_numbers", "_parent", "on_change", "receipts", "task_id")
+
     def __init__(self, parent: UndoLog | None = None, *, task_id: str = "") -> None:
         self._parent = parent
         self.task_id: Final = task_id

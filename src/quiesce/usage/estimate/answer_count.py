@@ -32,6 +32,8 @@ class Block(Struct, frozen=True):
 class AnswerCounter:
     """Follows the blocks of one answer. Blocks only grow, and are always given in the same order."""
 
+    __slots__ = ("__weakref__", "_counters", "_read", "vocabulary")
+
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self.vocabulary: Final = vocabulary
         self._counters: Final[list[ByteCounter | VocabularyCounter]] = []
