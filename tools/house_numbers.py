@@ -19,7 +19,14 @@ from types import FrameType
 from typing import Any, Final
 
 SRC: Final = pathlib.Path("src/quiesce")
-LIMITS: Final = {"modules in the root": 20, "layers": 16, "attributes of an object": 15, "lines of a function": 50}
+LIMITS: Final = {
+    "modules in the root": 20,
+    "layers": 16,
+    "attributes of an object": 15,
+    "lines of a function": 50,
+    "hops of one run": 414,
+    "hops of one stop": 212,
+}
 
 
 def attributes(node: ast.ClassDef) -> int:
@@ -63,6 +70,7 @@ def check() -> int:
     found = [("modules in the root", root_modules(), ""), ("layers", layers(), "")]
     found += [("attributes of an object", count, name) for count, name in objects]
     found += [("lines of a function", count, name) for count, name in functions]
+    found += [(f"hops of {label}", walk.hops, "") for label, walk in asyncio.run(walks()).items()]
     over = [(what, count, name) for what, count, name in found if count > LIMITS[what]]
     for what, count, name in over:
         print(f"{what}: {count}, at most {LIMITS[what]} {name}")
@@ -98,17 +106,21 @@ class Walk:
         if not frame.f_code.co_name.startswith("<") and "scripted" not in module:
             self.visited.append(module)
 
-    def report(self, label: str) -> None:
-        """Stop, and print what was visited."""
+    def end(self) -> None:
+        """Stop to write down."""
         sys.setprofile(None)
-        hops = sum(before != after for before, after in itertools.pairwise(self.visited))
+
+    @property
+    def hops(self) -> int:
+        """How often the way led from one module to another."""
+        return sum(before != after for before, after in itertools.pairwise(self.visited))
+
+    def __str__(self) -> str:
         most = collections.Counter(self.visited).most_common(5)
-        print(
-            f"{label:20} {len(self.visited)} calls, {len(set(self.visited))} modules, {hops} hops; most visited", most
-        )
+        return f"{len(self.visited)} calls, {len(set(self.visited))} modules, {self.hops} hops; most visited {most}"
 
 
-async def walks() -> None:
+async def walks() -> dict[str, Walk]:
     """Walk through one run with one tool and two turns, and through one stop in a tool."""
     from quiesce import Agent, tool
     from quiesce.events import ToolStarted
@@ -125,24 +137,26 @@ async def walks() -> None:
         await asyncio.sleep(3600)
         return x
 
-    walk = Walk()
+    one_run, one_stop = Walk(), Walk()
     agent = Agent(ScriptedModel([Say("I look. ", chunk=99), Call("look", {"x": "1"})], "Done."), tools=[look])
-    walk.begin()
+    one_run.begin()
     await agent.invoke_async("go")
-    walk.report("one run")
+    one_run.end()
     agent = Agent(ScriptedModel([Call("linger", {"x": "1"})], "Done."), tools=[linger])
     run = agent.start("go")
     async for event in run:
         if isinstance(event, ToolStarted):
             await asyncio.sleep(0)
-            walk.begin()
+            one_stop.begin()
             run.cancel("enough")
     await run.stopped()
-    walk.report("one stop")
+    one_stop.end()
+    return {"one run": one_run, "one stop": one_stop}
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
         sys.exit(check())
     shape()
-    asyncio.run(walks())
+    for label, walk in asyncio.run(walks()).items():
+        print(f"{label:20} {walk}")

@@ -119,7 +119,7 @@ class AgentRuns:
         telemetry = self.config.telemetry or inherited
         follow = None if telemetry is None else telemetry.follow(state)
         run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
-        self._active[run.id] = launch.conversation.runs[run.id] = run
+        self._active[state.run_id] = launch.conversation.runs[state.run_id] = run
         self.usage.open(state.spending.bill.ledger)
         if follow is not None:
             run.tap(follow)

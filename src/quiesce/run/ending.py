@@ -141,7 +141,7 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         agent=state.config.agent,
         call_id=state.family.call_id,
         undo_log=RunUndo(state),
-        children=state.family.results(),
+        children=state.family.results() if state.family.children else (),
         answered_at_limit=finished and ending.reason == "limit" and state.config.output is None,
     )
 

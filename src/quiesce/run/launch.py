@@ -69,15 +69,12 @@ class Launch:
         self._own: Final = own
         within = options.get("within")
         self._parent: Final = None if within is None else _parent_of(within, config)
+        own_timeout = options.get("timeout")
+        self.timeout: Final = defaults.timeout if own_timeout is None else own_timeout
+        """Seconds that the run may take."""
         self.owner: Final = self._owner()
         self.config: Final = for_owner(check_price(with_options(config, options, output_type)), self.owner)
         self.conversation: Final = self._conversation()
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that the run may take."""
-        timeout = self._options.get("timeout")
-        return self._defaults.timeout if timeout is None else timeout
 
     @property
     def is_own(self) -> bool:
@@ -163,7 +160,8 @@ def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any =
         wanted = config.server_tools if tools is None else tools
         changes["server_tools"] = checked_server_tools(wanted, changes.get("model", config.model))
     config = replace(config, **changes) if changes else config
-    checked_tool_choice(config.tool_choice, config.tools)
+    if config.tool_choice is not None:
+        checked_tool_choice(config.tool_choice, config.tools)
     return config
 
 

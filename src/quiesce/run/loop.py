@@ -152,8 +152,9 @@ async def call_model(state: RunState) -> Phase | None:
     request = build_request(state, messages, instructions)
     if BeforeModelCall in state.config.hooks.wanted:
         await state.call_hooks(BeforeModelCall(state.claim.context, state.token, request, state.progress.attempt))
-    await state.save_progress()
-    if state.progress.stop_wanted:
+    if state.family.lineage[-1].saving.journal is not None:
+        await state.save_progress()
+    if state.progress.work_token.stop_asked and state.progress.stop_wanted:
         return None
     try:
         await state.foreign_tasks.run(answer_to(state, builder, request), "model stream", state.spending.adopt_stream)
@@ -348,7 +349,7 @@ def end_step(state: RunState) -> None:
 
 async def end_turn(state: RunState) -> Phase | None:
     """Put the turn into the conversation, and what follows it: feedback on the output, or queued prompts."""
-    if is_paused(state):
+    if state.turn.view.batch is None and is_paused(state):
         state.turn.go_on_after_pause()
         return Phase.TURN_START
     if state.turn.view.batch is not None:

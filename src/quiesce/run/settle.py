@@ -63,7 +63,7 @@ async def settle(state: RunState) -> None:
         added = seal(state)
         await _pause_if_large(state, added)
         if not _waits_for_person(state):  # a stop may have come before the question was out
-            await state.tools.processes.close(state.shield, urgent)
+            await _end_processes(state, urgent)
         has_last_hooks = not state.config.hooks.wanted.isdisjoint((OnMessage, AfterRun))
         if has_last_hooks:  # hooks see the end only when everything before it is saved
             await _save(state)
@@ -147,7 +147,7 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     if batch is not None:
         await batch.stop(state.shield, urgent)
     if state.token.cancelled or not _waits_for_person(state):
-        await state.tools.processes.close(state.shield, urgent)
+        await _end_processes(state, urgent)
     if state.family.children:
         await _stop_children(state, urgent)
     if state.foreign_tasks.abandoned:
@@ -156,6 +156,13 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
+
+
+async def _end_processes(state: RunState, urgent: asyncio.Future[None]) -> None:
+    """End the background processes. None can be started from now on."""
+    state.tools.processes.closed = True
+    if state.tools.processes.by_name:
+        await state.tools.processes.end(state.shield, urgent)
 
 
 def _waits_for_person(state: RunState) -> bool:
@@ -244,7 +251,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
             with suppress(RuntimeError):  # the loop has closed
                 call_soon_anywhere(state.progress.loop, resolve)
 
-    if state.token.wants(mode):
+    if state.token.stop_asked and state.token.wants(mode):
         resolve()
     return reached, state.token.watch(on_request)
 

@@ -165,7 +165,8 @@ class RunState:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())
-        return (*self.tools.still_running(), *tasks, *self.spending.followed(), *self.family.still_running())
+        children = self.family.still_running() if self.family.children else ()
+        return (*self.tools.still_running(), *tasks, *self.spending.followed(), *children)
 
     async def save_progress(self) -> None:
         """Wait until what is about to happen is saved, where there is a store: that of this run, or of the one above.

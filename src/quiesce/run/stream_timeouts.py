@@ -91,7 +91,7 @@ class StreamWatch:
         self._is_stopped: Final = is_stopped
         self._stop_because: Final = stop_because
         self._began: Final = self._loop.time()
-        self._extent: tuple[object, ...] = answer.extent()
+        self._extent: tuple[object, ...] | None = None
         self._grown_at = self._began
         self._timer: asyncio.TimerHandle | None = None
         self._scope = asyncio.timeout(None)
@@ -101,7 +101,8 @@ class StreamWatch:
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
-        self._arm(self._began, self._deadline)
+        first = self._timeouts.first_token
+        self._arm(self._began, None if first is None else self._began + first)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

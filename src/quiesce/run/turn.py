@@ -143,7 +143,7 @@ class TurnInProgress:
         if turn:
             self._conversation.append(*turn, replacing=self._replacing)
             self._continued, self.pauses = None, 0
-        self.begin()
+        self.view = TurnView(self._conversation.messages)
 
     def drop_committed(self) -> None:
         """Forget a turn that is in the conversation already: an exception such as Ctrl-C came right after that."""

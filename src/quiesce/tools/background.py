@@ -167,11 +167,8 @@ class BackgroundProcesses(Struct, eq=False):
             raise ToolError(f"There is no process {name!r}. There are: {known}.")
         return self.by_name[name]
 
-    async def close(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
-        """End them all, and start no more: TERM now, KILL after a grace, or at once when `urgent` is done."""
-        self.closed = True
-        if not self.by_name:
-            return
+    async def end(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
+        """End them all: TERM now, KILL after a grace, or at once when `urgent` is done."""
         ends = [each.ended for each in self.by_name.values()]
         for grace in (0.0,) if urgent.done() else (_GRACE, 0.0):
             for each in self.by_name.values():
@@ -242,4 +239,5 @@ class PausedProcesses:
             raise
         finally:
             if not taken:
-                await self._processes.close(BoundedShield("ending background processes"), self._loop.create_future())
+                self._processes.closed = True
+                await self._processes.end(BoundedShield("ending background processes"), self._loop.create_future())

@@ -57,7 +57,7 @@ class ToolBatch:
             call = self.calls[position]
             if call.result is not None:  # it ended in an earlier run, or was cancelled before its start
                 self._waiting.discard(position)
-            elif self._work_token.wants(Mode.AFTER_TOOLS):
+            elif self._work_token.stop_asked and self._work_token.wants(Mode.AFTER_TOOLS):
                 return
             elif not call.questions.interrupts and not any(map(self._blocks, self._earlier[position])):
                 self._waiting.discard(position)

@@ -101,7 +101,8 @@ class CallInProgress(CallRecord):
         if self.questions.approved or tool.requires_approval:
             arguments = await self.questions.check_approval(tool, arguments, self._host)
         await self._host.before_start(self.call)
-        if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
+        # The last check before anything happens.
+        if self._work_token.stop_asked and self._work_token.wants(Mode.AFTER_TOOLS):
             return
         self.stage = CallStage.RUNNING
         self.questions.started = True
