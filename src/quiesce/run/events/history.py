@@ -18,7 +18,7 @@ _PIECE: Final = 65_536
 class EventHistory:
     """What a late reader gets first. Events are only appended to `recent`; joining them waits until it is worth it."""
 
-    __slots__ = ("_dropped", "_joined", "_text", "recent")
+    __slots__ = ("__weakref__", "_dropped", "_joined", "_text", "recent")
 
     def __init__(self) -> None:
         self.recent: Final[list[Event]] = []
