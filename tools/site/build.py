@@ -27,7 +27,7 @@ DOCS: Final = ROOT / "docs"
 SOURCE: Final = ROOT / "build" / "site-source"
 
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*/README.md"))
-PROGRAMS: Final = sorted(path.relative_to(ROOT) for kind in ("*.py", "*/*.py") for path in ROOT.glob(f"examples/{kind}"))
+PROGRAMS: Final = sorted(path.relative_to(ROOT) for at in ("*.py", "*/*.py") for path in ROOT.glob(f"examples/{at}"))
 # Pages outside of docs/ that the site has as well.
 COPIES: Final = {
     "README.md": "index.md",
