@@ -173,7 +173,7 @@ class RetryScheduled(Struct, frozen=True, tag="retry_scheduled"):
 
 
 class ToolStarted(Struct, frozen=True, tag="tool_started"):
-    """A tool begins to run."""
+    """A tool is about to run; its first line may not have run yet."""
 
     type: ClassVar[Literal["tool_started"]] = "tool_started"
     call: ToolCall

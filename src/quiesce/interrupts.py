@@ -29,6 +29,10 @@ EXPIRED: Final[Mapping[bool, str]] = {
     False: "Not run: there was no answer in time.",
     True: "Stopped while it was running: there was no answer in time. Its work may be incomplete.",
 }
+NOT_ANSWERED: Final[Mapping[bool, str]] = {
+    False: "Not run: a person was asked first, and did not answer.",
+    True: "Stopped while it was running: a person was asked, and did not answer. Its work may be incomplete.",
+}
 
 # --- Asked and answered --------------------------------------------------------------------------------------------
 

@@ -253,11 +253,19 @@ def undo_note(receipts: Iterable[UndoReceipt]) -> str:
 
 
 def _when(receipt: Receipt) -> str:
+    if _has_last_answer(receipt):
+        return "at the limit, after the last answer"
     took_effect = _DURING.get(receipt.phase, receipt.phase.value)
     asked = None if receipt.asked_during is None else _DURING.get(receipt.asked_during)
     if asked is None or asked == took_effect or receipt.mode in (Mode.NOW, Mode.KILL):
         return took_effect
     return f"asked for {asked}, took effect {took_effect}"
+
+
+def _has_last_answer(receipt: Receipt) -> bool:
+    """Whether the model has answered once more at a limit (`on_limit="answer"`): only such a limit is that patient."""
+    cause = receipt.cause
+    return receipt.stop_reason == "limit" and cause is not None and cause.mode is Mode.AFTER_TURN
 
 
 _OWN_ENDS: Final = {"interrupt": "waits for a person", "error": "failed"}

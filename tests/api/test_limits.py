@@ -159,6 +159,7 @@ def check_answered(result: Any, model: ScriptedModel, text: str) -> None:
     assert result.text == text
     assert not faults(result.messages)
     assert result.receipt.cause.source == "budget"
+    assert "  when      at the limit, after the last answer\n" in str(result.receipt)
     last = model.requests[-1]
     assert last.tools == ()
     assert "Give your final answer now" in (last.instructions or "")

@@ -1,5 +1,7 @@
 """What makes a conversation valid, how a torn one is sealed, and the draft that an answer grows in."""
 
+from decimal import Decimal
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from quiesce.events import (
     ToolCallStart,
     UsageDelta,
 )
-from quiesce.interrupts import Interrupt, PendingCall, PendingTurn
+from quiesce.interrupts import Interrupt, PendingCall, PendingLimit, PendingTurn
 from quiesce.messages import (
     AssistantMessage,
     CutNote,
@@ -254,6 +256,33 @@ def test_a_dropped_approval_says_whether_the_tool_had_begun():
     pending = PendingTurn("r", AssistantMessage(calls), (PendingCall(calls[0], started=True), PendingCall(calls[1])))
     results = seal_pending(pending, "Stopped.")[1].results
     assert [each.outcome for each in results] == [Outcome.CANCELLED, Outcome.NEVER_STARTED]
+
+
+@pytest.mark.promise("P4")
+def test_a_dropped_approval_says_why_each_call_did_not_run():
+    answer = asking("inside", "asked", "approved")
+    inside, asked, approved = answer.tool_calls
+    question = Interrupt("1", "t", "approval", asked.id, asked.name, {})
+    calls = (
+        PendingCall(inside, interrupts=(question,), started=True),
+        PendingCall(asked, interrupts=(question,)),
+        PendingCall(approved, approved=True),
+    )
+    results = seal_pending(PendingTurn("r", answer, calls), "Stopped.")[1].results
+    assert [each.text for each in results] == [
+        "Stopped while it was running: a person was asked, and did not answer. Its work may be incomplete.",
+        "Not run: a person was asked first, and did not answer.",
+        "Not run: a person was asked about another call of the same answer, and did not answer.",
+    ]
+
+
+@pytest.mark.promise("P4")
+def test_the_calls_of_a_turn_that_waits_at_a_limit_say_that_it_was_reached():
+    answer = asking("a")
+    question = Interrupt("1", "turns", "limit", "", "", {})
+    limit = PendingLimit(question, "tool_calls", Decimal(1), {}, "reached")
+    pending = PendingTurn("r", answer, (PendingCall(answer.tool_calls[0]),), limit=limit)
+    assert seal_pending(pending, "Stopped.")[1].results[0].text == "Not run: a limit was reached first."
 
 
 @pytest.mark.promise("P4")

@@ -57,6 +57,9 @@ async def test_a_plain_prompt_drops_what_was_asked() -> None:
     result = await agent.invoke_async("Never mind")
     assert result.stop_reason == "end_turn"
     assert not faults(result.messages)
+    dropped = results(result)["call_2"]
+    assert dropped.outcome is Outcome.NEVER_STARTED
+    assert dropped.text == "Not run: a person was asked first, and did not answer."  # nobody has stopped a run
     assert agent.interrupts == ()
     assert till.paid == []
 

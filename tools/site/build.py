@@ -3,7 +3,8 @@
 The pages are those of docs/, which read well on GitHub too. A source folder for Sphinx is made from them:
 
 - docs/index.md says which pages there are and in which order; a page that is not there is an error
-- links to pages outside of docs/ lead to copies in the site; links to other files become their names
+- links to pages outside of docs/ lead to copies in the site, and so do those to the programs of examples/; links to
+  other files become their names
 - the API reference is added: reference.py
 """
 
@@ -26,6 +27,7 @@ DOCS: Final = ROOT / "docs"
 SOURCE: Final = ROOT / "build" / "site-source"
 
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*/README.md"))
+PROGRAMS: Final = sorted(path.relative_to(ROOT) for at in ("*.py", "*/*.py") for path in ROOT.glob(f"examples/{at}"))
 # Pages outside of docs/ that the site has as well.
 COPIES: Final = {
     "README.md": "index.md",
@@ -34,6 +36,7 @@ COPIES: Final = {
     "CODE_OF_CONDUCT.md": "conduct.md",
     "examples/README.md": "examples.md",
     **{f"examples/{each.parent.name}/README.md": f"examples-{each.parent.name}.md" for each in EXAMPLES},
+    **{str(path): f"{'-'.join(path.with_suffix('').parts)}.md" for path in PROGRAMS},
 }
 PROJECT: Final = ["changelog", "contributing", "conduct"]
 _LINK: Final = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
@@ -78,8 +81,10 @@ def _write(name: str, text: str) -> None:
 
 
 def _rewritten(page: Path, name: str) -> str:
-    """A page with its links as the site needs them; code is left alone."""
+    """A page with its links as the site needs them; code is left alone. A program is a page with its source."""
     text = page.read_text("utf-8")
+    if page.suffix == ".py":
+        return f"# {page.relative_to(ROOT / 'examples')}\n\n```python\n{text}```\n"
     pieces, at = [], 0
     for fence in _FENCE.finditer(text):
         # The diagrams are drawn by GitHub; a site that works offline shows their source.
@@ -130,7 +135,8 @@ def _add_contents() -> None:
     with (SOURCE / "decisions" / "README.md").open("a", encoding="utf-8") as page:
         page.write("\n" + _tree("", decisions))
     with (SOURCE / "examples.md").open("a", encoding="utf-8") as page:
-        page.write("\n" + _tree("", [f"examples-{each.parent.name}" for each in EXAMPLES]))
+        copies = [copy[:-3] for name, copy in COPIES.items() if name.startswith("examples/") and copy != "examples.md"]
+        page.write("\n" + _tree("", copies))
 
 
 def _tree(caption: str, pages: list[str]) -> str:

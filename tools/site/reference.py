@@ -35,12 +35,16 @@ MODULES: Final = {
     "quiesce.models.base": "the protocol of a model",
     "quiesce.models.scripted": "a model that follows a script",
     "quiesce.server": "agents over HTTP",
+    "quiesce.client": "a server from Python",
+    "quiesce.server.schemas": "what the methods of the client return, and the JSON of the HTTP interface",
     "quiesce.fleet.temporal": "runs as workflows of Temporal",
     "quiesce.telemetry": "OpenTelemetry spans",
     "quiesce.testing": "agents, tools and stops in your own tests",
     "quiesce.processes.environment": "what a program that a tool starts gets of the environment",
 }
 _PROVIDERS: Final = "quiesce.models.providers"
+# Modules of which only the types are public.
+_TYPES_ALONE: Final = {"quiesce.server.schemas"}
 
 
 def modules() -> dict[str, str]:
@@ -72,6 +76,7 @@ def public_names(module: str) -> list[str]:
         name
         for name, value in vars(loaded).items()
         if not name.startswith("_") and _is_described(value) and getattr(value, "__module__", None) == module
+        if inspect.isclass(value) or module not in _TYPES_ALONE
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ..interrupts import PendingCall, PendingTurn
+from ..interrupts import NOT_ANSWERED, PendingCall, PendingTurn
 from ..messages import (
     AssistantContent,
     AssistantMessage,
@@ -33,6 +33,9 @@ SENTENCES: Final[Mapping[Outcome, str]] = {
     Outcome.ABANDONED: "No result: it did not stop in time and was left running. What it did is not known.",
     Outcome.UNKNOWN: "No result yet: whether it ran is not known.",
 }
+# The same for calls of a turn that waited for a person, and that nobody was asked about.
+BESIDE_A_QUESTION: Final = "Not run: a person was asked about another call of the same answer, and did not answer."
+LIMIT_CAME_FIRST: Final = "Not run: a limit was reached first."
 
 
 def seal_turn(builder: AnswerBuilder | None, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
@@ -55,8 +58,7 @@ def seal_answer(answer: AssistantMessage, results: Mapping[str, ToolResult]) -> 
 
 def seal_pending(pending: PendingTurn, note: str) -> tuple[Message, ...]:
     """The messages of a turn whose pending approval is dropped."""
-    crashed = pending.taken_by is not None
-    results = {each.call.id: each.result or _unanswered(each, crashed=crashed) for each in pending.calls}
+    results = {each.call.id: each.result or _unanswered(each, pending) for each in pending.calls}
     return close_turn(seal_answer(pending.answer, results), (), note)
 
 
@@ -76,10 +78,16 @@ def still_asked(taken: PendingTurn, results: Mapping[str, ToolResult], *, begun:
     return replace(taken, calls=calls, taken_by=None) if any(each.interrupts for each in calls) else None
 
 
-def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:
-    if crashed and not pending.interrupts:  # it was free to run, and how far it came is not known
-        return unfinished(pending.call, Outcome.UNKNOWN)
-    return unfinished(pending.call, Outcome.CANCELLED if pending.started else Outcome.NEVER_STARTED)
+def _unanswered(pending: PendingCall, turn: PendingTurn) -> ToolResult:
+    call, started, asked = pending.call, pending.started, bool(pending.interrupts)
+    if turn.taken_by is not None and not asked:  # it was free to run, and how far it came is not known
+        return unfinished(call, Outcome.UNKNOWN)
+    if asked:
+        return unfinished(call, Outcome.CANCELLED if started else Outcome.NEVER_STARTED, NOT_ANSWERED[started])
+    if started:
+        return unfinished(call, Outcome.CANCELLED)
+    beside = BESIDE_A_QUESTION if turn.interrupts else ""
+    return unfinished(call, Outcome.NEVER_STARTED, LIMIT_CAME_FIRST if turn.limit is not None else beside)
 
 
 def close_turn(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> tuple[Message, ...]:

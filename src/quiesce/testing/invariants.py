@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from ..cancellation import Mode
-from ..conversation.sealing import SENTENCES
+from ..conversation.sealing import BESIDE_A_QUESTION, LIMIT_CAME_FIRST, SENTENCES
 from ..conversation.validity import faults
 from ..events import RunEnded, TextDelta, ToolEnded
-from ..interrupts import DENIED, EXPIRED
+from ..interrupts import DENIED, EXPIRED, NOT_ANSWERED
 from ..messages import AssistantMessage, Outcome, Text, ToolMessage, ToolResult
 from ..models.scripted import ScriptedModel
 from ..result import RunResult
@@ -17,6 +18,11 @@ from ..tools.policy import FINAL_GRACE
 from ..tools.thread import live_threads
 from ..usage.figure import Figure, Provenance
 from .scenario import WatchedRun
+
+# What a call that has not come to its own end may say, besides the sentence of its outcome.
+_WITHOUT_AN_ANSWER: Final = (
+    *DENIED.values(), *EXPIRED.values(), *NOT_ANSWERED.values(), BESIDE_A_QUESTION, LIMIT_CAME_FIRST,
+)  # fmt: skip
 
 
 def violations(watched: WatchedRun) -> list[str]:
@@ -102,7 +108,7 @@ def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
             yield f"the receipt says {line and line.outcome} of {each.call_id}, the conversation {each.outcome}"
         if each.outcome is not Outcome.COMPLETED and not each.is_error:
             yield f"{each.call_id} is {each.outcome} and does not look like it to the model"
-        sentences = (SENTENCES.get(each.outcome, ""), *DENIED.values(), *EXPIRED.values())
+        sentences = (SENTENCES.get(each.outcome, ""), *_WITHOUT_AN_ANSWER)
         if each.outcome is not Outcome.COMPLETED and not any(sentence in each.text for sentence in sentences):
             yield f"{each.call_id} is {each.outcome} and says {each.text!r}"
     for line in lines.values():
