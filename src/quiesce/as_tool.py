@@ -160,7 +160,7 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
     outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
-    sentences = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
+    sentences = [SENTENCES[outcome], f"The cause was {str(result.receipt.cause).rstrip('.')}."]
     if left:
         sentences.append(f"Left running: {', '.join(left)}.")
     if result.text:

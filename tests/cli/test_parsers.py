@@ -191,3 +191,8 @@ def test_serve_needs_an_agent_or_a_model(capsys: pytest.CaptureFixture[str]) -> 
         main(["serve"])
     assert usage.value.code == 2
     assert "name the agents to serve, or a --model" in capsys.readouterr().err
+
+
+def test_python_with_the_name_of_the_package_is_the_command() -> None:
+    said = subprocess.run([sys.executable, "-m", "quiesce", "--help"], capture_output=True, text=True, check=True)
+    assert said.stdout == make_parser().format_help()

@@ -65,7 +65,8 @@ def test_an_hour_of_everything(tmp_path: Path) -> None:
     first, last = done.quiet[0], done.quiet[-1]
     assert last.other_memory <= first.other_memory * 1.1 + 5, f"{first.line()}\n{last.line()}"
     assert last.other_objects <= first.other_objects * 1.1, f"{first.line()}\n{last.line()}"
-    assert last.descriptors <= first.descriptors + 5
+    # A worker that is kept for the next call has three pipes, and how many are kept varies.
+    assert last.descriptors - 3 * last.children <= first.descriptors - 3 * first.children + 5
     assert last.threads <= first.threads + 5
     assert last.tasks <= first.tasks
     assert last.children <= first.children + 5
