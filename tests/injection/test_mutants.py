@@ -150,10 +150,11 @@ def test_an_abandoned_tool_that_is_not_named_is_not_quiet(monkeypatch: pytest.Mo
 @pytest.mark.promise("P5")
 def test_a_task_that_is_left_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     original = settle.seal
+    leaked: list[asyncio.Task[None]] = []
 
     def seal(state: RunState) -> Any:
         if state.token.cancelled:
-            state.leaked = asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked")  # type: ignore[attr-defined]
+            leaked.append(asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked"))
         return original(state)
 
     monkeypatch.setattr(settle, "seal", seal)

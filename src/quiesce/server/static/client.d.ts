@@ -1378,7 +1378,7 @@ export interface ToolResult {
   structured_content: Record<string, unknown> | null;
 }
 
-/** A tool begins to run. */
+/** A tool is about to run; its first line may not have run yet. */
 export interface ToolStarted {
   /** Which kind of object this is. */
   type: "tool_started";
