@@ -117,9 +117,9 @@ class Summarise:
     """Replaces the oldest messages by a summary, once the conversation is longer than about `tokens`.
 
     What is newer than about `keep` tokens (half of `tokens` by default) stays as it is. In a long exchange its prompt
-    stays too, and the summary stands for its oldest answers and their tool results. The summary is written by `model`,
-    the agent's own unless given; that call goes through the agent's middleware, can be stopped like any other, and is
-    on the bill. When it fails, the oldest messages are left out instead.
+    stays too, and the summary stands for its oldest answers and their tool results. The summary is written by `model`
+    (a model, not its name), the agent's own unless given; that call goes through the agent's middleware, can be stopped
+    like any other, and is on the bill. When it fails, the oldest messages are left out instead.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any, Generic, get_origin
 sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import as_rst
 
-from quiesce import __version__
+from quiesce import Cause, __version__
 
 project = "Quiesce"
 copyright = "the Quiesce contributors"  # noqa: A001
@@ -18,6 +18,9 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
 # The built-in `type` in an annotation is taken for the attribute `type` that every event has.
 suppress_warnings = ["ref.python"]
+
+# A cause also accepts a source of older stores, which it replaces at once: no user sees that one.
+Cause.__annotations__["source"] = "Source"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
