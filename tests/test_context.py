@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies
 from quiesce import Agent, Conversation, Limits, Price, Summarise, Trim, tool
 from quiesce.compaction import HEADING, SUMMARISE, Summary, by_rule_of_thumb, trimmed, weight
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConfigurationError, ServerError
+from quiesce.errors import ConfigurationError, ServerError, UnknownModel
 from quiesce.events import ContextReduced, ModelCallEnded, ModelCallStarted
 from quiesce.messages import (
     AssistantMessage,
@@ -349,3 +349,10 @@ def test_a_summary_goes_through_the_middleware() -> None:
     result = agent("Go")
     assert seen[0] == SUMMARISE
     assert len(seen) == len(model.requests) == len(result.usage.entries) == 2
+
+
+def test_a_summary_is_written_by_a_model_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with pytest.raises(UnknownModel):
+        Summarise(100, model="nobody:at-all")
+    assert Summarise(100, model="openai:gpt-5-mini")._model.name == "openai:gpt-5-mini"

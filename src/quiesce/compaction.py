@@ -31,6 +31,7 @@ from .messages import (
     UserMessage,
 )
 from .models.base import Model, ModelRequest
+from .models.resolve import resolve_model
 
 # About how many tokens a picture is at most providers; and how many bytes of text are a token.
 _PICTURE: Final = 1600
@@ -118,18 +119,19 @@ class Summarise:
 
     What is newer than about `keep` tokens (half of `tokens` by default) stays as it is. In a long exchange its prompt
     stays too, and the summary stands for its oldest answers and their tool results. The summary is written by `model`
-    (a model, not its name), the agent's own unless given; that call goes through the agent's middleware, can be stopped
+    (a model or its name), the agent's own unless given; that call goes through the agent's middleware, can be stopped
     like any other, and is on the bill. When it fails, the oldest messages are left out instead.
+    Raises `ConfigurationError`, and `UnknownModel` for a name that no provider claims.
     """
 
     def __init__(
-        self, tokens: int, *, keep: int | None = None, model: Model | None = None, instructions: str = SUMMARISE
+        self, tokens: int, *, keep: int | None = None, model: Model | str | None = None, instructions: str = SUMMARISE
     ) -> None:
         self._tokens: Final = _positive("tokens", tokens) or 0
         self._keep: Final = _positive("keep", keep) or max(1, self._tokens // 2)
         if self._keep >= self._tokens:
             raise ConfigurationError("Summarise keeps more than it allows.", todo="Make keep smaller than tokens.")
-        self._model: Final = model
+        self._model: Final = None if model is None else resolve_model(model)
         self._instructions: Final = instructions
 
     async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
