@@ -22,7 +22,7 @@ help:
 	@echo "make bench     the timings, as ratios where that is possible, and the pictures of docs/performance.md"
 	@echo "make rows      each row of docs/performance.md beside bare clients and other frameworks (installs them)"
 	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
-	@echo "make field     the same stops in other frameworks (installs them; about forty minutes), into docs/field.md"
+	@echo "make field     the same stops in other frameworks (installs them; about 25 minutes), into docs/field.md"
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
 	@echo "make lock      writes constraints.txt: the versions that the tests run with"
