@@ -107,7 +107,7 @@ class CancellationToken:
 
     def _latch(self, cause: Cause) -> bool:
         """Record a request. Whether it is the first one, or more urgent than all before it."""
-        strongest = self.mode
+        strongest = self.mode if self._first else None
         if strongest is None or cause.mode > strongest:
             self._first.setdefault("cause", cause)
             mine = self._modes.setdefault(cause.mode, cause) is cause
@@ -118,6 +118,8 @@ class CancellationToken:
         return False
 
     def _living_children(self) -> list[CancellationToken]:
+        if not self._children:
+            return []
         children = (ref() for ref in self._children.copy().values())
         return [child for child in children if child is not None]
 

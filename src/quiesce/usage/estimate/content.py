@@ -135,6 +135,11 @@ class Preamble:
         schema = "" if self._schema is None else msgspec.json.encode(self._schema).decode()
         return Definitions(tools, _without_definitions(tools) if '"$defs"' in tools else tools, schema)
 
+    @property
+    def length(self) -> int:
+        """How many characters it has."""
+        return len(self.instructions) + len(self.definitions.tools) + len(self.definitions.schema)
+
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same preamble, in every process."""

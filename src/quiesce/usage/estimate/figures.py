@@ -45,6 +45,10 @@ _HIDES_REASONING: Final = r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|g
 _SUMS_UP_REASONING: Final = r"claude-(?:[a-z]+-)?[4-9]|claude-3-7"
 
 
+# A preamble with so many characters is counted in less than a millisecond.
+_COUNTED_IN_ADVANCE: Final = 4000
+
+
 class _Traits(NamedTuple):
     """What the name of a model tells."""
 
@@ -218,9 +222,11 @@ class FigureEstimator:
         return _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)), least=1)
 
     def prepare(self, preamble: Preamble) -> None:
-        """Estimate a preamble before that is needed, once. In a vocabulary that may take long: it is left for later."""
+        """Estimate a preamble in advance, once. A long one takes its time in a vocabulary, and is left for later."""
         last = self._measured_preamble
-        if self.ratio.vocabulary is None and (last is None or last[0] is not preamble):
+        if last is not None and last[0] is preamble:
+            return
+        if self.ratio.vocabulary is None or preamble.length <= _COUNTED_IN_ADVANCE:
             self._preamble(preamble)
 
     def _preamble(self, preamble: Preamble) -> Span:
