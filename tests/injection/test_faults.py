@@ -59,7 +59,12 @@ def test_every_workload_in_a_loop_that_closes(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=["close"], name=name, follow_up=follow_up(name)))
 
 
+# A Ctrl-C between a coroutine and its task: Python warns that the coroutine was never awaited, which is so.
+never_awaited = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 @pytest.mark.proof
+@never_awaited
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_ctrl_c_at_every_line_of_source(name: str) -> None:
     """The first and the last time that a line is executed."""
@@ -67,6 +72,7 @@ def test_ctrl_c_at_every_line_of_source(name: str) -> None:
 
 
 @pytest.mark.proof
+@never_awaited
 @pytest.mark.parametrize("name", ["text", "one_tool", "stream"])
 def test_ctrl_c_between_any_two_lines(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], name=name))

@@ -283,13 +283,20 @@ async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless:
 
 
 async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
-    """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt."""
-    await state.shield.wait((task,), seconds=0)  # let it begin: hooks that need no waiting are called at a kill as well
-    await state.shield.wait((task,), seconds=seconds, unless=unless)
-    if not task.done():
-        task.cancel()
-        await state.shield.wait((task,), seconds=FINAL_GRACE)
+    """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt.
+
+    So is one that is left by an exception in this task, such as a Ctrl-C without a handler.
+    """
+    try:
+        # Let it begin: hooks that need no waiting are called at a kill as well.
+        await state.shield.wait((task,), seconds=0)
+        await state.shield.wait((task,), seconds=seconds, unless=unless)
         if not task.done():
+            task.cancel()
+            await state.shield.wait((task,), seconds=FINAL_GRACE)
+    finally:
+        if not task.done():
+            task.cancel()
             state.foreign_tasks.abandoned.append(task)
 
 
