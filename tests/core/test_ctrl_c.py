@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.cancellation import BoundedShield
 from quiesce.conversation.validity import faults
-from quiesce.hooks import BeforeToolCall
+from quiesce.hooks import AfterRun, BeforeToolCall
 from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel
 from quiesce.processes.started import started_by
@@ -211,3 +212,26 @@ def test_at_each_line_that_adds_a_turn_to_the_conversation() -> None:
         assert str(agent.messages).count("Well. ") <= 1
 
     assert interrupted_at_each_line(("run/turn.py",), play) > 20
+
+
+@pytest.mark.promise("P5")
+def test_in_the_wait_for_the_last_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    async def wait(event: AfterRun) -> None:
+        if not ended:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append("ended")
+
+    original = BoundedShield.wait
+
+    async def interrupted_wait(self: BoundedShield, futures: Any, *, seconds: float, **options: Any) -> None:
+        if seconds and not ended:
+            raise KeyboardInterrupt
+        await original(self, futures, seconds=seconds, **options)
+
+    monkeypatch.setattr(BoundedShield, "wait", interrupted_wait)
+    press(Agent(ScriptedModel("Hm.", then="Fine."), hooks=[wait]))
+    assert ended == ["ended"]
