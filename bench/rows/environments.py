@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ def environment(name: str) -> str:
     """The Python of an environment, which is made if it is not there or was made from other packages."""
     place = WHERE / f"rows-{name}"
     python = place / "bin" / "python"
-    made_from, wanted = place / "requirements.txt", "\n".join(PACKAGES[name])
+    made_from, wanted = place / "requirements.txt", "\n".join((*PACKAGES[name], *_required(name)))
     if made_from.exists() and made_from.read_text() == wanted:
         return str(python)
     print(f"installing {name} ...", file=sys.stderr, flush=True)
@@ -40,6 +41,13 @@ def environment(name: str) -> str:
         _do([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES[name]])
     made_from.write_text(wanted)
     return str(python)
+
+
+def _required(name: str) -> list[str]:
+    """What the project itself requires: its environment is made again when that has changed."""
+    if name != "quiesce":
+        return []
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
 def _do(command: list[str]) -> None:

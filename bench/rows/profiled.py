@@ -10,6 +10,8 @@ _WAITING: Final = ("poll' of 'select.epoll", "select.select")
 _PACKAGES: Final = ("httpx2", "httpcore2", "h11", "anyio", "asyncio", "msgspec", "pydantic", "bench")
 # The parts of Quiesce by what they are for.
 _PARTS: Final = {
+    "models/wire/connection.py": "quiesce: the connection",
+    "models/wire/transport.py": "quiesce: the connection",
     "models": "quiesce: request and decoding",
     "tools": "quiesce: the tool call",
     "usage": "quiesce: the bill",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import contextlib
 import json
 import socket
 import struct
@@ -91,6 +92,8 @@ class Wire:
             pass
         finally:
             writer.close()
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), 1)
             self.open -= 1
             self._tasks.discard(task)
             async with self.gone:

@@ -11,7 +11,9 @@ import httpx2
 @functools.cache
 def certificates() -> ssl.SSLContext:
     """Those that httpx2 would use, for all clients of the process."""
-    return httpx2.create_ssl_context()
+    context = httpx2.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 @functools.cache

@@ -1,45 +1,31 @@
-"""What every provider over HTTP has in common: a client for each loop, a stream that is read, and the hang-up."""
+"""What every provider over HTTP has in common: its options, its clients, and how a request is sent."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
-import threading
-import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
+import urllib.request
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Final, TypedDict
 
-import anyio
-import anyio.lowlevel
 import httpx2
 import msgspec
 
-from ...cancellation import BoundedShield
 from ...errors import ModelError
-from ...events import AnswerStart, Delta
+from ...events import Delta
 from ...usage.prices import Price
 from ..base import ModelRequest, StopPolicyName
 from . import attachments
 from .certificates import certificates_for
-from .failures import Failures, request_id_of, secrets_of
+from .error_body import bound_error
+from .failures import Failures, secrets_of
+from .per_loop import PerLoop
 from .sse import Decoder
-
-_T = TypeVar("_T")
+from .streamed_answer import StreamedAnswer
+from .transport import MAX_IDLE, MAX_REQUESTS, StreamingTransport
 
 # The gap between two pieces of an answer may be long: some models think for minutes without a sign of life.
 DEFAULT_TIMEOUT: Final = httpx2.Timeout(600.0, connect=15.0)
-# How much of an error's body is read. A provider that fails may send one without end.
-_LONGEST_ERROR: Final = 64 * 1024
-# The same for a body that is compressed, though that was not asked for: a byte may stand for a thousand.
-_LONGEST_PACKED_ERROR: Final = 4 * 1024
-# After the end of an answer its usage may follow; so long is waited for that.
-_TAIL: Final = 5.0
-# After the very last event only the end of the HTTP body follows. Reading it lets the connection be used again.
-_LAST_BYTES: Final = 0.2
-# Closing a connection takes a fraction of a millisecond.
-_CLOSING: Final = 1.0
 
 
 class WireOptions(TypedDict, total=False):
@@ -129,8 +115,7 @@ class WireModel:
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Send a request. Leaving the context closes the connection, unless the answer was read to its end."""
-        response = await self._open(request)
-        answer = _Answer(response, self._decoder(request), self._failures)
+        answer = StreamedAnswer(await self._open(request), self._decoder(request), self._failures)
         deltas = answer.deltas()
         try:
             yield deltas
@@ -166,13 +151,16 @@ class WireModel:
     def new_http_client(self) -> httpx2.AsyncClient:
         """The user's client, or a plain one. It reads a bounded part of an error's body."""
         client = self._plain_client() if self._http_client is None else self._http_client()
-        client.event_hooks["response"].append(_bound_error)
+        client.event_hooks["response"].append(bound_error)
         return client
 
     def _plain_client(self) -> httpx2.AsyncClient:
-        limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
         # Redirects are not followed: the key would go wherever they lead.
-        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=certificates_for(self.base_url))
+        certificates = certificates_for(self.base_url)
+        if not urllib.request.getproxies():
+            return httpx2.AsyncClient(timeout=self.timeout, transport=StreamingTransport(certificates))
+        limits = httpx2.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_IDLE)
+        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=certificates)
 
 
 class PlainModel(WireModel):
@@ -210,125 +198,6 @@ def headers_in(variable: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
-async def _bound_error(response: httpx2.Response) -> None:
-    """Bound the body of a response that is an error, before the SDK or this module reads it whole."""
-    if response.is_error and isinstance(response.stream, httpx2.AsyncByteStream):
-        most = _LONGEST_PACKED_ERROR if "content-encoding" in response.headers else _LONGEST_ERROR
-        response.stream = _BoundedBody(response.stream, most)
-
-
-class _BoundedBody(httpx2.AsyncByteStream):
-    """The beginning of a body, as much as an explanation can need."""
-
-    def __init__(self, whole: httpx2.AsyncByteStream, most: int) -> None:
-        self._whole: Final = whole
-        self._most: Final = most
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._most
-        async for data in self._whole:
-            yield data[:left]
-            left -= len(data)
-            if left <= 0:
-                return
-
-    async def aclose(self) -> None:
-        await self._whole.aclose()
-
-
-class _Answer:
-    """One answer that is being read."""
-
-    __slots__ = ("_decoder", "_failures", "_read_to_end", "_response")
-
-    def __init__(self, response: httpx2.Response, decoder: Decoder, failures: Failures) -> None:
-        self._response: Final = response
-        self._decoder: Final = decoder
-        self._failures: Final = failures
-        self._read_to_end = False
-
-    async def deltas(self) -> AsyncGenerator[Delta]:
-        response, decoder, feed = self._response, self._decoder, self._decoder.feed
-        # Without compression the bytes need no decoding.
-        body = _unpacked(response) if "content-encoding" in response.headers else response.aiter_raw()
-        failure: ModelError | None = None
-        yield AnswerStart(request_id_of(response.headers))
-        try:
-            async for data in body:
-                try:
-                    found = feed(data)
-                except Exception as error:  # what the same bytes said before it is not lost
-                    found, failure = decoder.taken, self._failures.of(error)
-                for delta in found:
-                    yield delta
-                if decoder.ended or failure is not None:
-                    break
-            else:
-                self._read_to_end = True
-                for delta in decoder.finish():
-                    yield delta
-        except Exception as error:
-            failure = self._failures.of(error)
-        if decoder.ended:  # whatever fails from here on, the answer is complete
-            for delta in await self._tail(body):
-                yield delta
-        elif failure is not None:
-            raise failure
-
-    async def _tail(self, body: AsyncIterator[bytes]) -> list[Delta]:
-        """What follows the end of an answer, within a bound: the usage, and the end of the body."""
-        tail: list[Delta] = []
-        if self._read_to_end:
-            return tail
-        with suppress(Exception), anyio.move_on_after(_TAIL) as scope:
-            if self._decoder.done:
-                scope.deadline = anyio.current_time() + _LAST_BYTES
-            async for data in body:
-                try:
-                    tail += self._decoder.feed(data)
-                except Exception:  # an error after the end: what came with it is not lost
-                    tail += self._decoder.taken
-                if self._decoder.done:
-                    scope.deadline = min(scope.deadline, anyio.current_time() + _LAST_BYTES)
-            tail += self._decoder.finish()
-            self._read_to_end = True
-        return tail
-
-    async def hang_up(self, deltas: AsyncGenerator[Delta]) -> None:
-        """Close the connection, at once. An answer that was read to its end has given its connection back already."""
-        if self._read_to_end:
-            await deltas.aclose()
-            return
-        _cut(self._response)
-        shield = BoundedShield("hang-up")
-        closing = asyncio.create_task(self._close(deltas), name="hang-up")
-        await shield.wait((closing,), seconds=_CLOSING)
-        if not closing.done():
-            closing.cancel()
-        if shield.interrupted:
-            raise asyncio.CancelledError
-
-    async def _close(self, deltas: AsyncGenerator[Delta]) -> None:
-        with suppress(Exception):
-            await self._response.aclose()
-        with suppress(Exception):
-            await deltas.aclose()
-
-
-async def _unpacked(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """A compressed body. One read may be unpacked to very much: the loop goes on after each piece of it."""
-    async for data in response.aiter_bytes():
-        yield data
-        await anyio.lowlevel.checkpoint()
-
-
-def _cut(response: httpx2.Response) -> None:
-    """End the connection without waiting for anything: the provider sees the end of it now."""
-    stream: Any = response.extensions.get("network_stream")
-    with suppress(Exception):  # closed already, or not a socket
-        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-
-
 def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:
     match timeout:
         case None:
@@ -337,98 +206,3 @@ def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:
             return timeout
         case _:
             return httpx2.Timeout(timeout, connect=min(float(timeout), 15.0))
-
-
-class PerLoop(Generic[_T]):
-    """One client for each event loop, because connections belong to the loop that opened them.
-
-    A client is closed when its loop shuts down, which closes the async generator that waits in it, and when the model
-    is dropped. Nothing but the finalizer holds the clients then: dropped together with the model, their connections
-    would be closed by the garbage collector, with warnings.
-    """
-
-    def __init__(self, make: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
-        self._make: Final = make
-        self._close: Final = close
-        self._kept: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _KeptClient[_T]]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._lock: Final = threading.Lock()
-        weakref.finalize(self, _close_later, self._kept).atexit = False
-
-    async def get(self) -> _T:
-        """The client of the running loop."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            kept = self._kept.get(loop)
-            if kept is not None:
-                return kept.client
-            for closed in [each for each in self._kept if each.is_closed()]:
-                del self._kept[closed]
-            kept = self._kept[loop] = _KeptClient(self._make(), self._close)
-        await kept.closed_with_loop()
-        return kept.client
-
-    async def aclose(self) -> None:
-        """Close the client of the running loop, if there is one."""
-        with self._lock:
-            kept = self._kept.pop(asyncio.get_running_loop(), None)
-        if kept is not None:
-            await kept.aclose()
-
-
-class _KeptClient(Generic[_T]):
-    """A client, which is closed once: when its loop shuts down, or before. The two may come at the same time."""
-
-    def __init__(self, client: _T, close: Callable[[_T], Awaitable[None]]) -> None:
-        self.client: Final = client
-        self._close: Final = close
-        self._closing: asyncio.Event | None = None
-        self._at_end: Final = self._close_at_end()
-
-    async def closed_with_loop(self) -> None:
-        """From now on, a loop that shuts down closes the client, with its async generators."""
-        await anext(self._at_end)
-
-    async def _close_at_end(self) -> AsyncGenerator[None]:
-        try:
-            yield
-        finally:
-            await self._close_once()
-
-    async def aclose(self) -> None:
-        """Close it now."""
-        await self._close_once()
-        with suppress(RuntimeError):  # the loop shuts down, and is closing the generator as well
-            await self._at_end.aclose()
-
-    async def _close_once(self) -> None:
-        if self._closing is not None:
-            await self._closing.wait()
-            return
-        self._closing = asyncio.Event()
-        try:
-            await self._close(self.client)
-        finally:
-            self._closing.set()
-
-
-_closing: Final[set[asyncio.Task[None]]] = set()
-
-
-def _close_later(kept: Mapping[asyncio.AbstractEventLoop, _KeptClient[Any]]) -> None:
-    """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
-    for loop, client in list(kept.items()):
-        with suppress(RuntimeError):  # the loop has closed, and the client with it
-            loop.call_soon_threadsafe(_close_now, loop, client)
-
-
-def _close_now(loop: asyncio.AbstractEventLoop, client: _KeptClient[Any]) -> None:
-    task = loop.create_task(_finish(client), name="closing the connections of a model")
-    _closing.add(task)
-    task.add_done_callback(_closing.discard)
-
-
-async def _finish(client: _KeptClient[Any]) -> None:
-    with suppress(Exception):
-        await client.aclose()

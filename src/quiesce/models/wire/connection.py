@@ -1,0 +1,270 @@
+"""One HTTP/1.1 connection to a provider: an asyncio protocol around the parser of httptools."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import httptools
+import httpx2
+
+# The most that the head of a response may take.
+_LONGEST_HEAD: Final = 100 * 1024
+# With so many bytes that the reader has not taken, no more are read from the socket.
+_HIGH_WATER: Final = 256 * 1024
+
+_Timeout = type[httpx2.TimeoutException]
+
+
+class ResponseHead:
+    """The status and the headers of a response."""
+
+    __slots__ = ("complete", "ends_with_connection", "headers", "reason", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.reason = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+        self.ends_with_connection = False
+        """Whether the body ends where the connection ends, because nothing else says where."""
+
+    def end(self, status: int) -> None:
+        """The last header has been read."""
+        self.status, self.complete = status, True
+        framing = (b"content-length", b"transfer-encoding")
+        self.ends_with_connection = not any(name.lower() in framing for name, _ in self.headers)
+
+    def take_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers, which are not kept here any longer."""
+        headers, self.headers = self.headers, []
+        return headers
+
+
+class Connection(asyncio.Protocol):
+    """Carries one request after the other, in its own loop. The parser calls the methods `on_...`.
+
+    An error is kept, and raised where the response is read: first come the bytes that arrived before it.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_deadline",
+        "_error",
+        "_head",
+        "_loop",
+        "_on_lost",
+        "_parser",
+        "_pieces",
+        "_reusable",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_write_paused",
+        "complete",
+        "idle_since",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[Connection], None]) -> None:
+        self._loop: Final = loop
+        self._on_lost: Final = on_lost
+        self._transport: Any = None
+        self._parser: Any = None
+        self._head = ResponseHead()
+        self._pieces: list[bytes] = []
+        self._buffered = 0
+        self._error: httpx2.TransportError | None = None
+        self._reusable = True
+        self._write_paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self.complete = True
+        """Whether the response to the last request has come to its end."""
+        self.idle_since = 0.0
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may be sent."""
+        return self._reusable and self.complete and self._transport is not None and not self._transport.is_closing()
+
+    async def send(self, head: bytes, body: bytes, timeouts: dict[str, float | None]) -> ResponseHead:
+        """Send a request; returns with the head of the response. Raises an `httpx2.TransportError`."""
+        self._head, self.complete, self._reusable = ResponseHead(), False, False
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport.writelines((head, body))
+        while self._write_paused and self._error is None and not self._head.complete:
+            await self._wait(timeouts.get("write"), httpx2.WriteTimeout)
+        while not self._head.complete:
+            if self._error is not None:
+                raise self._error
+            await self._wait(timeouts.get("read"), httpx2.ReadTimeout)
+        return self._head
+
+    async def read(self, seconds: float | None) -> bytes:
+        """The next bytes of the body within so many seconds; none at its end. Raises an `httpx2.TransportError`."""
+        while not self._pieces:
+            if self.complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(seconds, httpx2.ReadTimeout)
+        pieces, self._pieces = self._pieces, []
+        if self._buffered >= _HIGH_WATER and self._transport is not None:
+            self._transport.resume_reading()
+        self._buffered = 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def rest(self) -> None:
+        """The response has been read: nothing more is expected until the next request."""
+        self.idle_since = self._loop.time()
+        self._parser = None
+        self._stop_timer()
+
+    def abort(self) -> None:
+        """End the connection without waiting: the provider sees the end of it now."""
+        self._stop_timer()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if not self.complete:
+            with suppress(Exception):  # closed by the other side, or a loop whose sockets cannot do this
+                transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        transport.abort()
+
+    # --- Waiting ------------------------------------------------------------------------------------------------
+
+    async def _wait(self, seconds: float | None, error: _Timeout) -> None:
+        """Wait until something arrives or changes; for longer than that is `error`."""
+        waiter = self._waiter = self._loop.create_future()
+        if seconds is not None:
+            self._deadline = self._loop.time() + seconds
+            if self._timer is None or self._timer.when() > self._deadline:
+                self._stop_timer()
+                self._timer = self._loop.call_at(self._deadline, self._on_time, error)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _on_time(self, error: _Timeout) -> None:
+        """One timer serves many waits: it goes on to the deadline of the present one."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._on_time, error)
+        else:
+            self._fail(error("Nothing arrived in time."))
+            self._wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _fail(self, error: httpx2.TransportError) -> None:
+        self._reusable = False
+        if not self.complete and self._error is None:
+            self._error = error
+
+    # --- What the socket reports --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived: the parser takes them apart, and the reader is woken."""
+        parser = self._parser
+        if parser is None:  # bytes that belong to no request
+            self.abort()
+            return
+        pieces, known = self._pieces, len(self._pieces)
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(httpx2.RemoteProtocolError(f"The response is not HTTP: {error}"))
+        if len(pieces) > known + 1:  # one piece takes less memory than many small ones
+            pieces[known:] = [b"".join(pieces[known:])]
+        self._buffered += len(data)
+        if self._buffered >= _LONGEST_HEAD:
+            self._limit(self._buffered - len(data))
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _limit(self, before: int) -> None:
+        """Much has arrived that was not read: end a head that is too long; read no more of a body for now."""
+        if not self._head.complete:
+            self._fail(httpx2.RemoteProtocolError("The head of the response is too long."))
+            self.abort()
+        elif self._buffered >= _HIGH_WATER > before and not self.complete:
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended, by either side."""
+        if self._head.ends_with_connection and exc is None:
+            self.complete = True
+        elif exc is not None:
+            error = httpx2.ReadError(str(exc))
+            error.__cause__ = exc
+            self._fail(error)
+        elif self._head.complete:
+            self._fail(httpx2.RemoteProtocolError("The connection was closed in the middle of the response."))
+        else:
+            self._fail(httpx2.RemoteProtocolError("The connection was closed without a response."))
+        self._transport, self._parser, self._reusable = None, None, False
+        self._stop_timer()
+        self._wake()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._write_paused = False
+        self._wake()
+
+    # --- What the parser finds ----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A response begins."""
+        if self.complete:
+            raise httpx2.RemoteProtocolError("More than one response arrived.")
+
+    def on_status(self, reason: bytes) -> None:
+        """The words behind the status, or a part of them."""
+        self._head.reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._head.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head of a response is there, or of what may come before it."""
+        status = self._parser.get_status_code()
+        if status < 200:  # such as "100 Continue": the response follows
+            self._head = ResponseHead()
+        else:
+            self._head.end(status)
+
+    def on_body(self, body: bytes) -> None:
+        """Bytes of the body, without what HTTP puts around them."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The response has come to its end."""
+        if self._head.complete:
+            self.complete = True
+            self._reusable = self._parser.should_keep_alive()
