@@ -119,9 +119,9 @@ class Connection(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def rest(self) -> None:
-        """The response has been read: nothing more is expected until the next request."""
+        """The response has arrived. What was not read of it is dropped; nothing more is expected until the next request."""
         self.idle_since = self._loop.time()
-        self._parser = None
+        self._parser, self._pieces, self._buffered = None, [], 0
         self._stop_timer()
 
     def abort(self) -> None:
