@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from quiesce._threads.loop_callback import call_soon_anywhere
+from quiesce._threads.latch import Latch
+from quiesce._threads.loop_callback import call_in_loop, call_soon_anywhere
 
 pytestmark = pytest.mark.promise("P1")
 
@@ -98,3 +99,32 @@ def test_a_loop_that_has_closed():
     loop.close()
     with pytest.raises(RuntimeError):
         call_soon_anywhere(loop, lambda: None)
+
+
+async def test_in_a_step_of_a_task_it_is_called_at_once_and_in_a_callback_later():
+    loop, called = asyncio.get_running_loop(), []
+    call_in_loop(loop, called.append, "in a step")
+    assert called == ["in a step"]
+    seen_in_callback: list[list[str]] = []
+
+    def in_callback() -> None:
+        call_in_loop(loop, called.append, "after a callback")
+        seen_in_callback.append(list(called))
+
+    loop.call_soon(in_callback)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen_in_callback == [["in a step"]]
+    assert called == ["in a step", "after a callback"]
+
+
+async def test_a_latch_forgets_the_waits_that_were_cancelled():
+    latch = Latch[int]()
+    for _ in range(3):
+        latch.future().cancel()
+    waiting = latch.future()
+    assert list(latch._waiters) == [waiting]
+    latch.set_result(1)
+    assert waiting.done(), "in a step of the loop that waits, without another one in between"
+    assert await latch.future() == 1
+    assert latch._waiters == {}

@@ -31,6 +31,42 @@ async def test_a_scope_is_closed_by_its_token_from_another_thread():
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
+async def test_a_stop_from_another_task_is_there_in_the_next_step():
+    token, ended = CancellationToken(), []
+
+    async def inside() -> None:
+        with StopScope(token):
+            await asyncio.get_running_loop().create_future()
+        ended.append("ended")
+
+    task = asyncio.create_task(inside())
+    await asyncio.sleep(0)
+    token.cancel()
+    await asyncio.sleep(0)
+    assert ended == ["ended"]
+    await task
+
+
+async def test_what_a_task_has_waited_for_is_not_lost():
+    """The stop comes when the result is there, and the task is about to go on: it is cut where it waits next."""
+    token, taken, loop = CancellationToken(), [], asyncio.get_running_loop()
+    future = loop.create_future()
+
+    async def inside() -> None:
+        with StopScope(token):
+            taken.append(await future)
+            await loop.create_future()
+            taken.append("never")
+
+    task = asyncio.create_task(inside())
+    await asyncio.sleep(0)
+    future.set_result("a result")
+    token.cancel()
+    await task
+    assert taken == ["a result"]
+    assert task.cancelling() == 0
+
+
 async def test_a_scope_that_is_entered_after_the_stop():
     token = CancellationToken()
     token.cancel()
@@ -87,7 +123,7 @@ async def test_a_stop_after_the_scope_touches_nothing():
     token.cancel()
     scope._on_request(Mode.NOW)
     await passes()
-    assert not scope._scope.cancel_called
+    assert not scope._cancelled
     assert asyncio.current_task().cancelling() == 0
 
 
@@ -143,7 +179,7 @@ def test_a_scope_whose_loop_has_closed(caplog: pytest.LogCaptureFixture):
     loop.close()
     assert token.cancel("late") is True
     assert told == ["the next registration"], "the closed loop keeps the stop from nothing else"
-    assert not scope._scope.cancel_called
+    assert not scope._cancelled
     assert caplog.messages == []
 
 

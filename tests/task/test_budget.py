@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from quiesce import Agent, Limits, RunResult, Session, ToolContext, tool
+from quiesce import Agent, Conversation, ConversationState, Limits, RunResult, Session, ToolContext, tool
 from quiesce.events import Delta
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, ScriptedModel, Used
@@ -42,6 +43,18 @@ async def test_turns_are_counted_over_all_approvals() -> None:
     shop = Shop()
     result, answers = await approve_all(shop.agent(20, limits=Limits(turns=2)), 20)
     assert (result.stop_reason, answers, len(shop.log)) == ("limit", 2, 2)
+
+
+async def test_the_task_of_a_conversation_in_memory_is_stored_with_it() -> None:
+    agent = Shop().agent(20, limits=Limits(tool_calls=3))
+    first = await agent.invoke_async("go")
+    stored = msgspec.json.encode(agent.conversation.snapshot())
+    restored = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
+    assert restored.task is not None
+    assert restored.task == agent.conversation.task == first.receipt.task
+    result = await agent.answer_async(approval(0), conversation=restored)
+    assert restored.task == result.receipt.task
+    assert len(result.receipt.task.run_ids) == 2
 
 
 async def test_tokens_are_counted_over_all_approvals() -> None:

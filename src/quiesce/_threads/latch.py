@@ -9,16 +9,14 @@ token.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar, cast
 
-from .loop_callback import call_soon_anywhere, made_again
+from .loop_callback import call_in_loop, made_again
 
 _T = TypeVar("_T")
-_keys: Final = itertools.count()
 
 
 class Latch(Generic[_T]):
@@ -28,7 +26,7 @@ class Latch(Generic[_T]):
 
     def __init__(self) -> None:
         self._outcome: Final[dict[str, tuple[_T | None, BaseException | None]]] = {}
-        self._waiters: Final[dict[int, Callable[[], None]]] = {}
+        self._waiters: Final[dict[Hashable, Callable[[], None]]] = {}
 
     def set_result(self, result: _T) -> None:
         """Set the result, unless something was set before."""
@@ -43,7 +41,7 @@ class Latch(Generic[_T]):
         for key in tuple(self._waiters):
             self._wake(key)
 
-    def _wake(self, key: int) -> None:
+    def _wake(self, key: Hashable) -> None:
         waiter = self._waiters.get(key)
         if waiter is not None:
             waiter()  # first: a Ctrl-C in between wakes it again, and none is forgotten
@@ -58,14 +56,13 @@ class Latch(Generic[_T]):
         # A plain lock of this one wait: no other thread needs it when an exception leaves it held.
         waiting = threading.Lock()
         waiting.acquire()
-        key = next(_keys)
         try:
-            self._add(key, lambda: _release(waiting))
+            self._add(waiting, lambda: _release(waiting))
             return waiting.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
-            self._waiters.pop(key, None)
+            self._waiters.pop(waiting, None)
 
-    def _add(self, key: int, waiter: Callable[[], None]) -> None:
+    def _add(self, key: Hashable, waiter: Callable[[], None]) -> None:
         self._waiters[key] = waiter
         if self.done():
             self._wake(key)
@@ -87,7 +84,9 @@ class Latch(Generic[_T]):
         """A future of the running loop with the same outcome. Cancelling it changes nothing here."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
-        key = next(_keys)
+        for each in tuple(self._waiters):  # those of tasks that were cancelled wait no longer
+            if asyncio.isfuture(each) and each.done():
+                self._waiters.pop(each, None)
 
         @made_again
         def fill() -> None:
@@ -100,10 +99,9 @@ class Latch(Generic[_T]):
 
         def wake() -> None:
             with suppress(RuntimeError):  # that loop has closed, and its waiters with it
-                call_soon_anywhere(loop, fill)
+                call_in_loop(loop, fill)
 
-        future.add_done_callback(lambda _: self._waiters.pop(key, None) and None)
-        self._add(key, wake)
+        self._add(future, wake)
         return future
 
 

@@ -11,20 +11,33 @@ from collections.abc import Callable
 from typing import Any
 
 
-def call_soon_anywhere(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
-    """`call_soon_threadsafe`, without waking the loop where it is awake: in a step of one of its own tasks.
+def call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
+    """Call it at once in a step of one of the loop's tasks, else in a later step of the loop. From anywhere.
 
     A signal handler may call this too. Between two steps the loop may be about to wait, and has to be woken.
     Raises `RuntimeError` when the loop has closed.
     """
-    try:
-        is_awake = asyncio.current_task() is not None and asyncio.get_running_loop() is loop
-    except RuntimeError:  # no loop runs in this thread
-        is_awake = False
-    if is_awake:
-        loop.call_soon(callback, *arguments)
+    if in_step_of(loop):
+        callback(*arguments)
     else:
         loop.call_soon_threadsafe(callback, *arguments)
+
+
+def call_soon_anywhere(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
+    """`call_soon_threadsafe`, without waking the loop where it is awake: in a step of one of its own tasks.
+
+    A signal handler may call this too, as with `call_in_loop`. Raises `RuntimeError` when the loop has closed.
+    """
+    call = loop.call_soon if in_step_of(loop) else loop.call_soon_threadsafe
+    call(callback, *arguments)
+
+
+def in_step_of(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the caller is in a step of one of the loop's tasks, so that the loop is awake."""
+    try:
+        return asyncio.get_running_loop() is loop and asyncio.current_task(loop) is not None
+    except RuntimeError:  # no loop runs in this thread
+        return False
 
 
 def made_again(callback: Callable[..., None]) -> Callable[..., None]:

@@ -63,14 +63,15 @@ class Mode(StrEnum):
 
 
 _URGENCY: Final[dict[str, int]] = {mode.value: index for index, mode in enumerate(Mode)}
+_MODES: Final[dict[str, Mode]] = {mode.value: mode for mode in Mode}
 MOST_URGENT_FIRST: Final = tuple(reversed(Mode))
 
 
 def parse_mode(mode: str) -> Mode:
     """The `Mode` that a string names. Raises `UnknownMode` for any other string."""
     try:
-        return Mode(mode)
-    except ValueError:
+        return _MODES[mode]
+    except (KeyError, TypeError):
         raise UnknownMode(mode, tuple(m.value for m in Mode)) from None
 
 

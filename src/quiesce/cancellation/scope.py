@@ -3,75 +3,89 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-import anyio
-
-from .._threads.loop_callback import call_soon_anywhere, made_again
+from .._threads.loop_callback import call_in_loop, made_again
 from .cause import Mode
 from .token import CancellationToken, Unregister
 
 
 class StopScope:
-    """An anyio cancel scope that a token closes, from whichever thread.
+    """A part of a task that a token cuts, from whichever thread. Only for a task of asyncio itself.
 
     `mode` is the most patient mode that closes it. The task inside it may change that, and calls `react()` then if a
-    stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it.
+    stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it. As
+    with `asyncio.timeout()`, an outside cancellation goes on through the scope.
     """
 
-    __slots__ = ("_forget", "_loop", "_scope", "_token", "mode")
+    __slots__ = ("_cancelled", "_cancelling", "_forget", "_task", "_token", "mode")
 
     def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
         self._token: Final = token
         self.mode = mode
-        self._scope: Final = anyio.CancelScope()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._cancelled = False
         self._forget: Unregister | None = None
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._scope.__enter__()
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._cancelling = self._task.cancelling()
         try:
             self._forget = self._token.watch(self._on_request)
             return self
-        except BaseException as error:  # Ctrl-C: a scope that is left open would cancel the task for ever
-            self.__exit__(type(error), error, error.__traceback__)
+        except BaseException:  # Ctrl-C: a scope that is left open would cancel the task later
+            self._leave()
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        task = self._task
         try:
-            if self._forget is not None:
-                self._forget()
-            self._loop = None
-            return bool(self._scope.__exit__(kind, error, trace))
+            self._leave()
         except KeyboardInterrupt:
-            with suppress(RuntimeError):  # it was left before the Ctrl-C
-                self._scope.__exit__(kind, error, trace)
+            self._leave()
             raise
+        # A cancellation from outside may have come as well: then it is raised on.
+        return (
+            self._cancelled
+            and task is not None
+            and task.uncancel() <= self._cancelling
+            and kind is asyncio.CancelledError
+        )
+
+    def _leave(self) -> None:
+        if self._forget is not None:
+            self._forget()
+        self._task = None
 
     def react(self) -> bool:
         """Close the scope if a stop was asked for that is as urgent as its mode now is; whether it is closed."""
         wanted = self._token.wants(self.mode)
         if wanted:
-            self._scope.cancel()
+            self.close()
         return wanted
 
     def close(self) -> None:
-        """Close the scope for another reason than a stop. In its own loop."""
-        self._close()
+        """Close the scope, for a stop or for another reason: cancel the task as soon as it waits. In its own loop."""
+        task = self._task
+        if task is None or self._cancelled:
+            return
+        waiter: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)  # what it awaits right now
+        if task is asyncio.current_task() or (waiter is not None and waiter.done()):
+            # What it has waited for is there: that is not lost. A signal handler may be in the middle of its step, too.
+            task.get_loop().call_soon(made_again(self.close))
+        else:
+            task.cancel()
+            self._cancelled = True
 
     def _on_request(self, mode: Mode) -> None:
-        # Always in a later step of the loop, even from its own thread: a signal handler runs there too, between any
-        # two lines of the task that it would cancel.
-        loop = self._loop
-        if loop is not None and mode >= self.mode:
-            with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
-                call_soon_anywhere(loop, made_again(self._close))
-
-    def _close(self) -> None:
-        if self._loop is not None:
-            self._scope.cancel()
+        task = self._task
+        if task is not None and mode >= self.mode:
+            try:  # noqa: SIM105  (this is cheaper)
+                call_in_loop(task.get_loop(), made_again(self.close))
+            except RuntimeError:  # the loop has closed, and with it everything in this scope
+                pass

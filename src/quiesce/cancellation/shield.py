@@ -36,20 +36,17 @@ class BoundedShield:
         ended, woken = False, loop.create_future()
 
         @made_again
-        def end(_: object = None) -> None:
+        def end(done: Any = None) -> None:
             nonlocal ended
+            waiting.discard(done)
+            if waiting and done is not None and done is not unless:
+                return
             ended = True
             if not woken.done():
                 woken.set_result(None)
 
-        @made_again
-        def one_less(future: asyncio.Future[Any]) -> None:
-            waiting.discard(future)
-            if not waiting:
-                end()
-
         for future in tuple(waiting):
-            future.add_done_callback(one_less)
+            future.add_done_callback(end)
         timer = loop.call_later(seconds, end)
         if unless is not None:
             unless.add_done_callback(end)
@@ -64,6 +61,6 @@ class BoundedShield:
         finally:
             timer.cancel()
             for future in tuple(waiting):
-                future.remove_done_callback(one_less)
+                future.remove_done_callback(end)
             if unless is not None:
                 unless.remove_done_callback(end)

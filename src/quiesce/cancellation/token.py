@@ -93,13 +93,14 @@ class CancellationToken:
         waiting: list[CancellationToken] = [self]
         while waiting:
             token = waiting.pop()
-            # What is passed on is the first cause, also by a call that only made it more urgent: a child that has
-            # not got the first one yet, or never will, names the same origin as its parent.
-            inherited = token._first["cause"].from_parent(cause.mode)
-            for child in token._living_children():
-                if child._latch(inherited):
-                    latched.append(child)
-                    waiting.append(child)
+            children = token._living_children()
+            if children:
+                # What is passed on is the first cause, also by a call that only made it more urgent: a child that has
+                # not got the first one yet, or never will, names the same origin as its parent.
+                inherited = token._first["cause"].from_parent(cause.mode)
+                below = [child for child in children if child._latch(inherited)]
+                latched += below
+                waiting += below
         interrupts = [interrupt for token in latched for interrupt in token._notify(cause.mode)]
         if interrupts:
             raise interrupts[0]
@@ -120,14 +121,14 @@ class CancellationToken:
     def _living_children(self) -> list[CancellationToken]:
         if not self._children:
             return []
-        children = (ref() for ref in self._children.copy().values())
-        return [child for child in children if child is not None]
+        return [child for ref in self._children.copy().values() if (child := ref()) is not None]
 
     def _notify(self, mode: Mode) -> list[KeyboardInterrupt]:
         """Call the watchers and callbacks. Returns each Ctrl-C that came meanwhile, to be raised after them."""
         cause = self._first["cause"]
-        raised = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()]
-        raised += [callback.fire(cause) for callback in self._once.copy().values()]
+        raised = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()] if self._watchers else []
+        if self._once:
+            raised += [callback.fire(cause) for callback in self._once.copy().values()]
         return [interrupt for interrupt in raised if interrupt is not None]
 
     # --- Looking --------------------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class Conversation:
         self.values: dict[str, bytes] = {}
         """Small named values that go with the conversation, and are saved with it where it is saved."""
         self._shared_state: dict[str, Any] | None = None
+        self._task: Task | None = None
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -146,8 +147,12 @@ class Conversation:
     @property
     def task(self) -> Task | None:
         """The last prompt with everything that followed from it; None before the first one."""
-        found = self.values.get(TASK)
-        return None if found is None else msgspec.json.decode(found, type=Task)
+        found = None if self._task is not None else self.values.get(TASK)
+        return self._task if found is None else msgspec.json.decode(found, type=Task)
+
+    def set_task(self, task: Task) -> None:
+        """Set the last task. In memory it is encoded with the whole conversation, not at the start and end of a run."""
+        self._task = task
 
     def set_value(self, key: str, value: bytes) -> None:
         """Set a named value, which is saved with what happens next where the conversation is saved."""
@@ -172,8 +177,10 @@ class Conversation:
 
     def snapshot(self) -> ConversationState:
         """The state as it is in this instant, to be stored."""
-        state = self._state
-        return ConversationState(state.messages, state.pending, dict(self.values))
+        state, values = self._state, dict(self.values)
+        if self._task is not None:
+            values[TASK] = msgspec.json.encode(self._task)
+        return ConversationState(state.messages, state.pending, values)
 
     @classmethod
     def restore(cls, state: ConversationState, note: str = DEFAULT_CUT_NOTE) -> Conversation:

@@ -70,7 +70,7 @@ class ConversationLock:
         self._answering.clear()
 
     def _grant_next(self) -> None:
-        while self._holder is None and (run_id := self._next()) is not None:
+        while self._holder is None and self._queue and (run_id := self._next()) is not None:
             on_acquired = self._queue.pop(run_id)
             self._answering.pop(run_id, None)
             self._holder = run_id

@@ -47,7 +47,7 @@ class ForeignTasks:
                 if task not in self._closing:
                     task.cancel()
                 self.abandoned.append(task)
-            task.add_done_callback(_take_error)
+            _take_error(task)
             raise
         except GeneratorExit:  # the loop was closed
             self.abandoned.append(task)
@@ -96,7 +96,7 @@ class ForeignTasks:
         self._closing.clear()
 
 
-def _wake(waiter: asyncio.Future[None], _: asyncio.Task[Any]) -> None:
+def _wake(waiter: asyncio.Future[None], task: asyncio.Task[Any]) -> None:
     """The task has ended. After a Ctrl-C in here, which no task would learn of, the waiter is woken all the same."""
     try:
         if not waiter.done():
@@ -105,9 +105,11 @@ def _wake(waiter: asyncio.Future[None], _: asyncio.Task[Any]) -> None:
         if not waiter.done():
             waiter.set_result(None)
         raise
+    if waiter.cancelled():
+        _take_error(task)
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """Take the error of a task without a waiter: asyncio would log it as never retrieved."""
-    if not task.cancelled():
+    """Take the error of a task without a waiter, if it has ended: asyncio would log it as never retrieved."""
+    if task.done() and not task.cancelled():
         task.exception()

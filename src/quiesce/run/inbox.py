@@ -59,6 +59,8 @@ class Inbox:
 
     def take(self, *, urgent_only: bool = False) -> tuple[UserMessage, ...]:
         """The messages, oldest first. They are the caller's now."""
+        if not self._entries:
+            return ()
         taken = [entry for entry in tuple(self._entries) if entry.urgent or not urgent_only]
         return tuple(entry.message for entry in taken if self._take_back(entry))
 

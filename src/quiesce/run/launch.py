@@ -102,14 +102,14 @@ class Launch:
         Raises `InvalidPrompt`, and `ConfigurationError` for deps that do not fit.
         """
         options, within = self._options, self._options.get("within")
-        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
-        tokens = (each for each in (options.get("token"), of_call) if each is not None)
+        token = CancellationToken() if within is None else within.token.child()  # stopped with the call, and so its run
+        given_token = options.get("token")
         return RunState(
             options.get("run_id") or uuid.uuid4().hex[:12],
             self.config,
             self.conversation,
             self._input(given),
-            CancellationToken.any(*tokens),
+            token if given_token is None else CancellationToken.any(given_token, token),
             parent=self._parent,
         )
 

@@ -6,12 +6,10 @@ import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
 from .._threads.loop_callback import made_again
-from ..conversation.conversation import TASK
 from ..conversation.paused import end_paused, keep_paused, take_paused
 from ..limits import Limits
 from ..task import Task
@@ -90,7 +88,7 @@ class RunningTask:
             usage=before.usage if used is None else added(before.usage, used),
             is_open=before.is_open if used is None else False,
         )
-        state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
+        state.claim.conversation.set_task(record)
         return record
 
 

@@ -19,7 +19,7 @@ from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
 from ..events import MessageAdded, StopRequested
 from ..hooks import AfterRun, HookEvent, OnMessage, OnStop
-from ..messages import Message, Outcome, ToolMessage
+from ..messages import Message, Outcome
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
@@ -35,6 +35,7 @@ from .undo import join_effects
 
 if TYPE_CHECKING:
     from ..sessions.journal.journal import Journal
+    from .family import ChildRun
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
@@ -61,8 +62,9 @@ async def settle(state: RunState) -> None:
         await _undo(state)
         await _return_prompts(state)
         added = seal(state)
-        await _pause_if_large(state, added)
-        if not _waits_for_person(state):  # a stop may have come before the question was out
+        await _pause_if_large(state)
+        # A stop may have come before the question was out.
+        if not state.tools.processes.closed and not _waits_for_person(state):
             await _end_processes(state, urgent)
         has_last_hooks = not state.config.hooks.wanted.isdisjoint((OnMessage, AfterRun))
         if has_last_hooks:  # hooks see the end only when everything before it is saved
@@ -74,13 +76,13 @@ async def settle(state: RunState) -> None:
     finally:
         forget_urgent()
     await _save_end(state, ending, result)
-    await _pause_if_large(state, added)
+    await _pause_if_large(state)
     end(state)
 
 
-async def _pause_if_large(state: RunState, added: tuple[Message, ...]) -> None:
-    """Let the loop go on between two steps that take long after an answer with many calls."""
-    if any(isinstance(message, ToolMessage) and len(message.results) > _MANY_CALLS for message in added):
+async def _pause_if_large(state: RunState) -> None:
+    """Let the loop go on between two steps that take long in a run with many calls."""
+    if any(len(batch.calls) > _MANY_CALLS for batch in state.tools.batches):
         await state.shield.wait((state.progress.loop.create_future(),), seconds=0)
 
 
@@ -123,6 +125,8 @@ def _finish_if_answered(state: RunState) -> None:
     builder = state.turn.view.builder
     if state.progress.over or builder is None or not builder.complete or state.prompts.waiting:
         return
+    if state.turn.view.batch is not None:  # it asked for tools
+        return
     answer = state.turn.answer
     if answer is not None and state.spending.last_answer:
         finish_last_answer(state)
@@ -148,8 +152,8 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
         await batch.stop(state.shield, urgent)
     if state.token.cancelled or not _waits_for_person(state):
         await _end_processes(state, urgent)
-    if state.family.children:
-        await _stop_children(state, urgent)
+    if children := state.family.living:
+        await _stop_children(state, children, urgent)
     if state.foreign_tasks.abandoned:
         bound = FINAL_GRACE if urgent.done() else HANG_UP_GRACE
         await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=bound)
@@ -172,9 +176,8 @@ def _waits_for_person(state: RunState) -> bool:
     return waits and not state.config.one_step  # the next step may be in another process
 
 
-async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
+async def _stop_children(state: RunState, children: list[ChildRun], urgent: asyncio.Future[None]) -> None:
     """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
-    children = state.family.living
     for child in children:
         child.cancel("The run above has ended", source="parent")
     # The grace of a call that was given up was the grace of what it had started, too.
@@ -423,7 +426,7 @@ def end(state: RunState) -> None:
         result.receipt.still_running = state.still_running()
     if state.saving.journal is not None:
         state.saving.journal.close()
-    if state.tools.processes.still_running() and result.stop_reason == "interrupt" and state.claim.task is not None:
+    if result.stop_reason == "interrupt" and state.claim.task is not None and state.tools.processes.still_running():
         state.claim.task.pause()
     else:
         state.tools.processes.end_soon()

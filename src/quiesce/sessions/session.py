@@ -12,12 +12,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from .._exact import exact_text
-from ..conversation.conversation import Conversation, ConversationState
+from ..conversation.conversation import TASK, Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE, close_turn
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
+from ..task import Task
 from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_whole
 from .journal import journal
 from .journal.buffer import WRITER
@@ -210,6 +211,10 @@ class Session(Conversation):
             self._journal.commit((), replacing=replacing)
             self._save_state(self._journal)
             self._journal.set_value(PENDING, encode(pending))
+
+    def set_task(self, task: Task) -> None:
+        """Set the last task, which is a named value."""
+        self.set_value(TASK, encode(task))
 
     def set_value(self, key: str, value: bytes) -> None:
         """Set a named value, which the run's journal saves with what happens next."""

@@ -122,7 +122,8 @@ class ToolBatch:
         clock = asyncio.get_running_loop().time
         mode = self._work_token.mode or Mode.NOW
         deadlines = self._request_stops(mode)
-        while running := self._running():
+        running = list(deadlines)
+        while running:
             tasks = [each.task for each in running if each.task is not None]
             timeout = max(0.0, min(deadlines[each] for each in running) - clock())
             await shield.wait(tasks, seconds=timeout, unless=None if mode is Mode.KILL else urgent)
@@ -131,9 +132,11 @@ class ToolBatch:
             if urgent.done() and mode is not Mode.KILL:
                 mode = Mode.KILL
                 deadlines = self._request_stops(mode)
-            overdue = [each for each in self._running() if clock() >= deadlines[each]]
+            running = self._running()
+            overdue = [each for each in running if clock() >= deadlines[each]]
             if overdue:
                 await self._abandon(overdue, shield)
+                running = self._running()
 
     def _request_stops(self, mode: Mode) -> dict[CallInProgress, float]:
         """Ask every running call to stop. Returns the time at which each of them is abandoned."""

@@ -215,7 +215,7 @@ class CallInProgress(CallRecord):
             raise
 
     def _settle_task(self, task: asyncio.Task[None]) -> None:
-        is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
+        is_stopped = task.cancelled() and (task.cancelling() > 0 or self.stop.cancelled)
         error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, ENDS_PROGRAM):
             self._stop_run(error)
@@ -320,7 +320,7 @@ class CallInProgress(CallRecord):
         if self.stage is CallStage.DONE or self.times.abandoned is not None or self.stop.reason:
             return False
         self.stop.reason = reason
-        self._token.cancel(reason, source=source)
+        self.stop.token.cancel(reason, source=source)
         if self.task is None:
             self._notify_done()
         else:
@@ -330,7 +330,7 @@ class CallInProgress(CallRecord):
     def _cancel_questions(self, reason: str) -> None:
         """End a call that waits for a person: its questions need no answer."""
         self.stop.reason = reason
-        self._token.cancel(reason)
+        self.stop.token.cancel(reason)
         self.questions.interrupts = ()
         self.result = self.invocation.stopped_result(
             Outcome.CANCELLED if self.questions.started else Outcome.NEVER_STARTED

@@ -40,7 +40,6 @@ class CallRecord:
     __slots__ = (
         "_host",
         "_on_done",
-        "_token",
         "_work_token",
         "announced",
         "call",
@@ -67,12 +66,11 @@ class CallRecord:
         self.questions: Final = CallQuestions(call, earlier)
         self._host: Final = host
         self._work_token: Final = work_token
-        self._token: Final = work_token.child()
         self.result: ToolResult | None = self.questions.result
         self.stage = CallStage.WAITING if self.result is None and not self.questions.interrupts else CallStage.DONE
         self.task: asyncio.Task[None] | None = None
-        self.stop: Final = CallStop(tool, host.loop, host.stop_because)
-        self.invocation: Final = Invocation(self.questions, host, self._token, self.stop)
+        self.stop: Final = CallStop(tool, host.loop, host.stop_because, work_token)
+        self.invocation: Final = Invocation(self.questions, host, self.stop)
         self.times: Final = CallTimes()
         self._on_done: Callable[[], None] | None = None
         self.announced = False

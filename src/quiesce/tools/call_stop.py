@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from .._threads.loop_callback import stopping
-from ..cancellation import Mode
+from ..cancellation import CancellationToken, Mode
 from .policy import EXIT_GRACE
 from .tool import Tool
 
@@ -22,6 +22,8 @@ class CallStop(Struct, eq=False):
 
     tool          None when the model asked for one that does not exist
     on_error      is called when what ends the program is raised in the timer
+    work_token    the token of the work that the call belongs to
+    own_token     the token of this call, once something has asked for it
     task          that of the call, once it has begun
     requested     whether a stop was requested; from then on the call's result quotes the output of its programs
     reason        why this call alone was cancelled; empty while no stop, or a stop of the whole run, concerns it
@@ -31,6 +33,8 @@ class CallStop(Struct, eq=False):
     tool: Tool | None
     loop: asyncio.AbstractEventLoop
     on_error: Callable[[BaseException], None]
+    work_token: CancellationToken
+    own_token: CancellationToken | None = None
     task: asyncio.Task[Any] | None = None
     requested: bool = False
     deadline: float | None = None
@@ -38,6 +42,18 @@ class CallStop(Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     reason: str = ""
     shield_note: str = ""
+
+    @property
+    def token(self) -> CancellationToken:
+        """The token of this call: cancelled with the work, or alone. Made at the first look. In the loop."""
+        if self.own_token is None:
+            self.own_token = self.work_token.child()
+        return self.own_token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a stop of this call, or of the work that it belongs to, was asked for."""
+        return (self.own_token or self.work_token).cancelled
 
     def grace_left(self) -> float:
         """The seconds that what the tool has started may still take to end."""

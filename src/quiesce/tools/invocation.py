@@ -12,7 +12,7 @@ from traceback import walk_tb
 from types import AsyncGeneratorType, CodeType
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cancellation import CancellationToken, TokenView
+from ..cancellation import TokenView
 from ..events import ToolProgress
 from ..messages import Outcome, ToolResult
 from ..processes.started import started_by, watch_programs
@@ -49,7 +49,6 @@ class Invocation:
         "_host",
         "_questions",
         "_stop",
-        "_token",
         "kept",
         "kept_arguments",
         "muted",
@@ -60,11 +59,10 @@ class Invocation:
         "worker",
     )
 
-    def __init__(self, questions: CallQuestions, host: ToolHost, token: CancellationToken, stop: CallStop) -> None:
+    def __init__(self, questions: CallQuestions, host: ToolHost, stop: CallStop) -> None:
         self._call: Final = questions.call
         self._questions: Final = questions
         self._host: Final = host
-        self._token: Final = token
         self._stop: Final = stop
         self.programs: Final = CallPrograms()
         self.shields: Final[list[str]] = []
@@ -145,7 +143,7 @@ class Invocation:
             arguments,
             self._call.id,
             host.run_id,
-            self._token,
+            self._stop.token,
             self._cancel_run,
             host.context,
             self._questions,
@@ -174,7 +172,7 @@ class Invocation:
             call_id=self._call.id,
             idempotency_key=self._host.idempotency_key(self._call),
             tool_name=self._call.name,
-            token=TokenView(self._token),
+            token=TokenView(self._stop.token),
             report=report,
             cancel=self._cancel_run,
             questions=self._questions,
@@ -261,7 +259,7 @@ class Invocation:
                 return self.stopped_result()
             return process_ended_result(self._call, error, policy, self._captured_output())
         _log.debug("Tool %s (%s) raised.", self._call.name, self._call.id, exc_info=error)
-        return raised_result(self._call, error, policy, stopping=self._token.cancelled)
+        return raised_result(self._call, error, policy, stopping=self._stop.cancelled)
 
     def _captured_output(self) -> list[CapturedOutput]:
         """The output streams of its processes."""
