@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..limits import Limits, ReachedLimit
 from ..usage.budget import FREE, BudgetUse, Spending
 from ..usage.estimate.answer_count import AnswerCounter, Block
-from ..usage.estimate.figures import UsageReport
+from ..usage.estimate.received import UsageReport
 from ..usage.prices import Price
 
 
