@@ -17,8 +17,9 @@ from quiesce.models.providers.openai_chat import OpenAIChat
 from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
-from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.figures import SentRequest
 from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.received import ReceivedAnswer
 from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Provenance
 from quiesce.usage.price_list import published_price

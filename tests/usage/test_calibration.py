@@ -12,8 +12,9 @@ from quiesce.usage import Calibration, Provenance, register_vocabulary
 from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
-from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.figures import SentRequest
 from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.received import ReceivedAnswer
 from tests.usage.kit import WORDS, cut_after
 
 pytestmark = pytest.mark.promise("P6")

@@ -29,8 +29,9 @@ from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.calibration import Calibration
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
-from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.figures import SentRequest
 from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.received import ReceivedAnswer
 from quiesce.usage.figure import NONE, reported, total
 from quiesce.usage.ledger import TokenUsage
 from tests.usage.kit import WORDS, cut_after, figures

@@ -17,7 +17,8 @@ from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.estimator import UsageEstimator
-from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.figures import SentRequest
+from quiesce.usage.estimate.received import ReceivedAnswer
 from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Figure
 

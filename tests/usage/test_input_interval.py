@@ -19,7 +19,8 @@ from quiesce.messages import UserMessage
 from quiesce.models.base import ModelRequest
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
-from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.figures import SentRequest
+from quiesce.usage.estimate.received import ReceivedAnswer
 from quiesce.usage.estimate.vocabulary import vocabulary_of
 from quiesce.usage.figure import Figure
 

@@ -25,9 +25,10 @@ MODEL = "bedrock:amazon.nova-pro-v1:0"
 
 def estimate(estimator: UsageEstimator, request: ModelRequest, *, prepared: bool) -> Figure:
     preamble = estimator.preamble(request.instructions, request.tools, request.output_schema)
+    conversation, sent = Conversation(), SentRequest(request.messages, preamble)
     if prepared:
-        estimator.prepare()
-    return estimator.input(Conversation(), SentRequest(request.messages, preamble))
+        estimator.prepare(conversation, sent)
+    return estimator.input(conversation, sent)
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -9,8 +9,8 @@ from typing import Any, Final
 from ..conversation.answer import newer
 from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
 from ..usage.estimate.answer_count import Block, BlockKind
-from ..usage.estimate.figures import ReceivedAnswer
 from ..usage.estimate.pieces import Pieces
+from ..usage.estimate.received import ReceivedAnswer
 from ..usage.stop_policy import RequestStopPolicy
 
 

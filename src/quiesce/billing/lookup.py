@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..events import UsageDelta
 from ..messages import Text, UserMessage
 from ..models.base import Model, ModelRequest
-from ..usage.estimate.figures import ReceivedAnswer
+from ..usage.estimate.received import ReceivedAnswer
 from ..usage.stop_policy import StopAction
 
 # A provider may need a moment before it can say anything about a request that was cut.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
 from ..limits import Limits, ReachedLimit
-from ..usage.budget import BudgetUse, Spending
+from ..usage.budget import FREE, BudgetUse, Spending
 from ..usage.estimate.answer_count import AnswerCounter, Block
-from ..usage.estimate.figures import UsageReport
+from ..usage.estimate.received import UsageReport
 from ..usage.prices import Price
 
 
@@ -68,7 +67,7 @@ class Meter:
         if not self._budgets or (not output and report is None):  # nothing has arrived that could be too much
             return
         sent = _reported(report, "input") or self._input_estimate
-        cost = Decimal(0)
+        cost = FREE
         if self._price is not None:
             cost = self._price.money(sent, _reported(report, "cache_read"), _reported(report, "cache_write"), output)
         now = Spending(sent, output, cost)

@@ -26,7 +26,8 @@ from ..models.base import Model, ModelRequest
 from ..usage.estimate.answer_count import AnswerCounter
 from ..usage.estimate.content import Preamble
 from ..usage.estimate.estimator import UsageEstimator
-from ..usage.estimate.figures import ReceivedAnswer, SentRequest, refused
+from ..usage.estimate.figures import SentRequest, refused
+from ..usage.estimate.received import ReceivedAnswer
 from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
 from ..usage.stop_policy import RequestStopPolicy, StopAction
@@ -129,6 +130,11 @@ class RequestBill:
             self.entry_id = next((each.id for each in mine), None)
             raise
 
+    def prepare(self) -> None:
+        """Get ready for the end of the current request, while the provider works on it."""
+        if self._sent is not None:
+            self.terms.estimator.prepare(self._conversation, self._sent)
+
     def answer_counter(self) -> AnswerCounter:
         """The counter of the current answer, made at the first call; the answer is then counted in it."""
         if self._counter is None:
@@ -158,6 +164,7 @@ class RequestBill:
             # The stream ended before its task could be adopted.
             received = self._drained_answer.received(received)
             ended = "drained" if ended == "hung_up" and self._drained_answer.read_to_end else ended
+        price = estimator.price
         if isinstance(error, _REFUSALS) and answer.usage is None and not answer.has_content:
             usage = refused()
         else:
@@ -165,7 +172,7 @@ class RequestBill:
         entry = self.ledger.update(
             entry_id,
             usage,
-            price=estimator.price,
+            price=price,
             ended=ended,
             request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
@@ -338,7 +345,7 @@ class RequestBill:
 
     def followed(self) -> tuple[str, ...]:
         """The names of what still goes on in the background."""
-        return tuple(task.get_name() for task in self._followers if not task.done())
+        return tuple([task.get_name() for task in self._followers if not task.done()]) if self._followers else ()
 
     def cut(self) -> None:
         """Follow nothing any longer: the estimates stay."""

@@ -216,7 +216,7 @@ async def read_deltas(
     state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta], watch: StreamWatch
 ) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
-    state.spending.bill.terms.estimator.prepare()  # not before: the request is sent, and need not share the interpreter
+    state.spending.bill.prepare()  # not before: the request is sent, and need not share the interpreter
     token, broadcast, meter = state.progress.work_token, state.events, await build_meter(state, state.spending.bill)
     idle = True
     async for delta in deltas:

@@ -160,7 +160,7 @@ class RequestSender:
         try:
             async with watch, call.model.stream(call.request) as deltas:
                 try:
-                    sent.bill.terms.estimator.prepare()
+                    sent.bill.prepare()
                     yield stream.of(deltas, await build_meter(state, sent.bill))
                 finally:
                     watch.stop()

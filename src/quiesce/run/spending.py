@@ -175,4 +175,5 @@ class Spending:
 
     def followed(self) -> tuple[str, ...]:
         """The names of the background tasks that learn what is billed."""
-        return tuple(name for bill in (self.bill, *self.side_bills) for name in bill.followed())
+        names = self.bill.followed()
+        return (*names, *(name for bill in self.side_bills for name in bill.followed())) if self.side_bills else names

@@ -10,13 +10,15 @@ from msgspec import Struct
 from ..interrupts import UsedBudget
 from .ledger import LedgerEntry
 
+FREE: Final = Decimal(0)
+
 
 class Spending(Struct, frozen=True):
     """What one request has used so far, as well as it is known."""
 
     input: int
     output: int
-    cost: Decimal = Decimal(0)
+    cost: Decimal = FREE
 
 
 class BudgetUse:
@@ -28,7 +30,7 @@ class BudgetUse:
         self._parts: Final[dict[str, Spending]] = {}
         self.input = 0
         self.output = 0
-        self.cost = Decimal(0)
+        self.cost = FREE
         self.turns = 0
         self.tool_calls = 0
 
@@ -47,7 +49,8 @@ class BudgetUse:
         self._parts[entry_id] = now
         self.input += now.input - before.input
         self.output += now.output - before.output
-        self.cost += now.cost - before.cost
+        if now.cost is not before.cost:  # mostly both are `FREE`
+            self.cost += now.cost - before.cost
 
 
 _NOTHING: Final = Spending(0, 0)
@@ -56,5 +59,5 @@ _NOTHING: Final = Spending(0, 0)
 def spending(entry: LedgerEntry) -> Spending:
     """What a ledger entry counts for: the best guess, or the least that it can be."""
     tokens, cost = entry.usage, entry.cost
-    money = Decimal(0) if cost is None else cost.value or cost.low
+    money = FREE if cost is None else cost.value or cost.low
     return Spending(tokens.input.value or tokens.input.low, tokens.output.value or tokens.output.low, money)

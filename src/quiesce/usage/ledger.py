@@ -134,14 +134,10 @@ class Ledger:
         error: str | None = None,
     ) -> LedgerEntry:
         """Write what is known of an open entry so far, and how it ended once it has."""
-        entry = structs.replace(
-            self._entries[entry_id],
-            usage=usage,
-            cost=None if price is None else cost_of_tokens(price, usage),
-            ended=ended,
-            request_id=request_id or self._entries[entry_id].request_id,
-            error=error,
-        )
+        entry = self._entries[entry_id]
+        cost = None if price is None else cost_of_tokens(price, usage)
+        request_id = request_id or entry.request_id
+        entry = structs.replace(entry, usage=usage, cost=cost, ended=ended, request_id=request_id, error=error)
         self._write(entry)
         return entry
 
@@ -180,6 +176,8 @@ class Ledger:
 
     def expected(self) -> tuple[Future[None], ...]:
         """One future for each entry that better figures may come for, done when they have come or never will."""
+        if not self._expected and not self._below:  # mostly
+            return ()
         own = tuple(self._expected.copy().values())
         below = (each() for each in tuple(self._below))
         return (*own, *(future for ledger in below if ledger is not None for future in ledger.expected()))

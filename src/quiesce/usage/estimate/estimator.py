@@ -20,11 +20,12 @@ from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
 from .content import Preamble
-from .figures import Anchor, FigureEstimator, KnownConversation, ReceivedAnswer, SentRequest
+from .figures import Anchor, FigureEstimator, KnownConversation, SentRequest
 from .framing import REMEMBERED
 from .learning import Lesson, learn, lesson_of
 from .message_size import MessageSizer
 from .ratio import TokenRatio
+from .received import ReceivedAnswer
 from .vocabulary import (
     can_be_loaded,
     counts_slowly,
@@ -96,15 +97,14 @@ class UsageEstimator:
         self._listed = served, published_price(served)
         return False
 
-    def prepare(self) -> None:
+    def prepare(self, conversation: object, sent: SentRequest) -> None:
         """Get ready while the provider works, so that the end of an answer, or a stop, has less to do.
 
-        Begins to load the list of prices, in a thread, and reads what goes before the messages.
+        Begins to load the list of prices, in a thread, and estimates the input.
         """
         if self.waits_for_price:
             load_prices(self._served)
-        if self._preamble is not None:
-            self._current().prepare(self._preamble)
+        self._current().prepare(sent, self._known(conversation))
 
     def load_price(self) -> Price | None:
         """The price, whose list is loaded here if it is not: for the start of a run that limits its cost."""
@@ -255,8 +255,9 @@ class UsageEstimator:
         self, conversation: object, sent: SentRequest, received: ReceivedAnswer, usage: TokenUsage
     ) -> Callable[[], TokenUsage] | None:
         """What counts one call once the vocabulary is loaded; None when `usage` cannot become better by that."""
-        stands = usage.input.source in _STANDS and usage.output.source in _STANDS
-        if stands or not self._may_count or not self._is_waiting:
+        if not self._may_count or (usage.input.source in _STANDS and usage.output.source in _STANDS):
+            return None
+        if not self._is_waiting:
             return None
         anchor = self._known(conversation).anchor
         return lambda: self._current().usage(sent, received, KnownConversation(anchor))

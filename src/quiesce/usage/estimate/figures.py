@@ -11,18 +11,19 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from ...messages import Message
 from ..figure import NONE, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerCounter, Block, count_answer
+from .answer_count import Block, count_answer
 from .calibration import PREAMBLE
-from .content import Definitions, Kind, Preamble, TextPiece, size_of
+from .content import Definitions, Kind, MessageSize, Preamble, TextPiece, size_of
 from .message_size import MessageSizer
 from .ratio import NOTHING, Span, TokenRatio
+from .received import ReceivedAnswer
 
 # What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
 # Value, low, high.
@@ -45,8 +46,11 @@ _HIDES_REASONING: Final = r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|g
 _SUMS_UP_REASONING: Final = r"claude-(?:[a-z]+-)?[4-9]|claude-3-7"
 
 
-# A preamble with so many characters is counted in less than a millisecond.
+# So many characters are counted in a vocabulary, or measured in bytes, in less than a millisecond. So many messages are
+# new in a turn, or in a conversation that has just begun.
 _COUNTED_IN_ADVANCE: Final = 4000
+_MEASURED_IN_ADVANCE: Final = 16_000
+_MESSAGES_IN_ADVANCE: Final = 8
 
 
 class _Traits(NamedTuple):
@@ -63,66 +67,14 @@ def _traits(model: str) -> _Traits:
     return _Traits(*[re.search(pattern, model) is not None for pattern in patterns])
 
 
-class UsageReport(Protocol):
-    """What a provider has reported of a request so far; None where it has not."""
-
-    @property
-    def input(self) -> int | None:
-        """Input tokens."""
-
-    @property
-    def output(self) -> int | None:
-        """Output tokens."""
-
-    @property
-    def cache_read(self) -> int | None:
-        """Cache read tokens."""
-
-    @property
-    def cache_write(self) -> int | None:
-        """Cache write tokens."""
-
-    @property
-    def reasoning(self) -> int | None:
-        """Reasoning tokens."""
-
-    @property
-    def final(self) -> bool:
-        """Whether the figures will not change."""
-        ...
-
-    @property
-    def server_tools(self) -> bool:
-        """Whether tools of the provider ran, which make the input grow."""
-        ...
-
-
-class SentRequest(Struct, frozen=True):
+class SentRequest(Struct):
     """One request: what went out."""
 
     messages: tuple[Message, ...]
     preamble: Preamble
     max_tokens: int | None = None
-
-
-class ReceivedAnswer(Struct, frozen=True):
-    """One answer: what came back.
-
-    `since` are the blocks as far as they came after the last report of output; None when that came before any word.
-    """
-
-    report: UsageReport | None = None
-    blocks: tuple[Block, ...] = ()
-    since: tuple[Block, ...] | None = None
-    counter: AnswerCounter | None = None
-    complete: bool = False
-    # Whether the provider may bill more than was received: it continues after the hang-up, or ended the stream early.
-    bill_goes_on: bool = False
-    # Tokens that the provider is known to write after the hang-up, before it notices.
-    in_flight: float = 0.0
-    # What the provider's own counter makes of the request, and of the words of the answer.
-    counted_input: int | None = None
-    counted_output: int | None = None
+    estimate: InputEstimate | None = None
+    """The last estimate of its input."""
 
 
 class Anchor(Struct, frozen=True):
@@ -140,6 +92,15 @@ class Anchor(Struct, frozen=True):
             and sent.messages[self.count - 1] is self.last
             and self.fingerprint == sent.preamble.fingerprint
         )
+
+
+class InputEstimate(NamedTuple):
+    """The estimated input of one request, and what it was made from."""
+
+    figure: Figure
+    ratio: TokenRatio
+    learnt: tuple[int, int]
+    anchor: Anchor | None
 
 
 class KnownConversation:
@@ -160,13 +121,16 @@ class KnownConversation:
         self._counts = (0, 0, 0)
         self._texts = NOTHING
 
-    def measure(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> Span:
-        """What all the messages cost."""
+    def known_of(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> int:
+        """How many of the messages are in the estimate already."""
         basis = ratio, ratio.calibration.updates, ratio.calibration.additions
         begins_alike = len(messages) >= self._count and (not self._count or messages[self._count - 1] is self._last)
         if basis != self._basis or not begins_alike:
             self._count, self._basis, self._counts, self._texts = 0, basis, (0, 0, 0), NOTHING
-        size = size_of(messages[self._count :])
+        return self._count
+
+    def measure(self, ratio: TokenRatio, messages: tuple[Message, ...], size: MessageSize) -> Span:
+        """What all the messages cost. `size` is that of the new ones."""
         counts, texts = self._counts, ratio.messages(size)
         self._texts = self._texts.plus(texts) if self._count else texts
         self._counts = counts[0] + size.messages, counts[1] + size.calls, counts[2] + size.media
@@ -209,25 +173,46 @@ class FigureEstimator:
     # --- Input --------------------------------------------------------------------------------------------------
 
     def input(self, sent: SentRequest, known: KnownConversation) -> Figure:
-        """What a request cost to send: from the last reported input on, or as a whole."""
-        ratio, anchor = self.ratio, known.anchor
-        if anchor is not None and anchor.fits(sent):
-            new = sent.messages[anchor.count :]
-            if not new:
-                return Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
+        """What a request cost to send. Estimated once, unless something was learnt since."""
+        ratio, last = self.ratio, sent.estimate
+        learnt = ratio.calibration.updates, ratio.calibration.additions
+        if last is None or last.ratio is not ratio or last.anchor is not known.anchor or last.learnt != learnt:
+            last = self._estimate(sent, known, size_of(sent.messages[self._known_of(sent, known) :]))
+        return last.figure
+
+    def prepare(self, sent: SentRequest, known: KnownConversation) -> None:
+        """Estimate the input in advance. What is long takes its time, and is left for later."""
+        is_slow = self.ratio.vocabulary is not None
+        if is_slow and sent.preamble.length > _COUNTED_IN_ADVANCE:
+            return
+        new = sent.messages[self._known_of(sent, known) :]
+        if len(new) <= _MESSAGES_IN_ADVANCE:
             size = size_of(new)
+            length = sum([len(piece.text) for piece in (*size.pieces, *size.optional)])
+            if length <= (_COUNTED_IN_ADVANCE if is_slow else _MEASURED_IN_ADVANCE):
+                self._estimate(sent, known, size)
+                return
+        self._preamble(sent.preamble)
+
+    def _known_of(self, sent: SentRequest, known: KnownConversation) -> int:
+        """How many messages of a request need not be estimated: their input was reported, or is estimated already."""
+        anchor = known.anchor
+        return anchor.count if anchor is not None and anchor.fits(sent) else known.known_of(self.ratio, sent.messages)
+
+    def _estimate(self, sent: SentRequest, known: KnownConversation, size: MessageSize) -> InputEstimate:
+        """From the last reported input on, or as a whole. `size` is that of the messages after the known ones."""
+        ratio, anchor = self.ratio, known.anchor
+        learnt = ratio.calibration.updates, ratio.calibration.additions
+        if anchor is None or not anchor.fits(sent):
+            figure = _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages, size)), least=1)
+        elif len(sent.messages) == anchor.count:
+            figure = Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
+        else:
             before = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
             whole = ratio.sent(before.plus(ratio.messages(size)), size.messages, size.calls, size.media)
-            return _figure(whole, least=anchor.input)
-        return _figure(self._preamble(sent.preamble).plus(known.measure(ratio, sent.messages)), least=1)
-
-    def prepare(self, preamble: Preamble) -> None:
-        """Estimate a preamble in advance, once. A long one takes its time in a vocabulary, and is left for later."""
-        last = self._measured_preamble
-        if last is not None and last[0] is preamble:
-            return
-        if self.ratio.vocabulary is None or preamble.length <= _COUNTED_IN_ADVANCE:
-            self._preamble(preamble)
+            figure = _figure(whole, least=anchor.input)
+        sent.estimate = estimate = InputEstimate(figure, ratio, learnt, anchor)
+        return estimate
 
     def _preamble(self, preamble: Preamble) -> Span:
         calibration, last = self.ratio.calibration, self._measured_preamble
@@ -283,30 +268,31 @@ class FigureEstimator:
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
         counted = count_answer(self.ratio.vocabulary, received.blocks, received.counter)
-        if not any(block.text for block in counted) and (report is None or not report.output):
+        words: list[TextPiece] = []
+        streamed: list[TextPiece] = []
+        least, calls, is_silent = 1, 0, True
+        for block in counted:
+            (streamed if block.kind is Kind.REASONING else words).append(block)
+            calls += block.is_call
+            is_silent = is_silent and not block.text
+        if is_silent and (report is None or not report.output):
             unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
             return unseen, unseen if self._hides(streamed=bool(counted)) else NONE
-        thought, words = self._thought(counted), self._visible(counted, received.counted_output)
-        span = words if thought is NOTHING else words.plus(thought)
+        by_provider = received.counted_output
+        span = self.ratio.total(words) if by_provider is None else _as_counted(by_provider)
+        if calls:
+            span = span.plus(self.ratio.calls(calls))
+        thought = self._thought(streamed)
+        if thought is not NOTHING:
+            span = span.plus(thought)
         if report is not None and report.output is not None:
+            least = max(report.output, 1)
             span = self._onward(report.output, received.since, span)
-        span = self._outlook(span, received)
-        least = (report.output or 0) if report is not None else 0
-        if sent.max_tokens is not None:
-            span = _capped(span, sent.max_tokens)
-        return _figure(span, least=max(least, 1)), self._reasoning(sent, received, thought)
+        span = _capped(self._outlook(span, received), sent.max_tokens)
+        return _figure(span, least=least), self._reasoning(sent, received, thought)
 
-    def _visible(self, counted: list[TextPiece], by_provider: int | None) -> Span:
-        """What the words and the calls cost that were received."""
-        span = NOTHING if by_provider is None else _as_counted(by_provider)
-        if by_provider is None:
-            span = self.ratio.total([block for block in counted if block.kind is not Kind.REASONING])
-        calls = sum([block.is_call for block in counted])
-        return span.plus(self.ratio.calls(calls)) if calls else span
-
-    def _thought(self, counted: list[TextPiece]) -> Span:
+    def _thought(self, streamed: list[TextPiece]) -> Span:
         """What the reasoning costs, streamed or not."""
-        streamed = [block for block in counted if block.kind is Kind.REASONING]
         hides = self._hides(streamed=bool(streamed))
         received = self.ratio.total(streamed) if streamed else NOTHING
         if not hides:

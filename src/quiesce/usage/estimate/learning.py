@@ -11,9 +11,10 @@ from ..figure import Provenance
 from .answer_count import AnswerCounter, Block, count_answer
 from .calibration import PREAMBLE
 from .content import Kind, TextPiece, size_of
-from .figures import Anchor, ReceivedAnswer, SentRequest, UsageReport
+from .figures import Anchor, SentRequest
 from .framing import Sample
 from .ratio import PER_MESSAGE, TokenRatio
+from .received import ReceivedAnswer, UsageReport
 
 # A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
