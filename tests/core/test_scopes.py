@@ -123,7 +123,7 @@ async def test_a_stop_after_the_scope_touches_nothing():
     token.cancel()
     scope._on_request(Mode.NOW)
     await passes()
-    assert not scope._cancelled
+    assert not scope._scope.cancel_called
     assert asyncio.current_task().cancelling() == 0
 
 
@@ -179,7 +179,7 @@ def test_a_scope_whose_loop_has_closed(caplog: pytest.LogCaptureFixture):
     loop.close()
     assert token.cancel("late") is True
     assert told == ["the next registration"], "the closed loop keeps the stop from nothing else"
-    assert not scope._cancelled
+    assert not scope._scope.cancel_called
     assert caplog.messages == []
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
+
+import anyio
 
 from .._threads.loop_callback import call_in_loop, made_again
 from .cause import Mode
@@ -12,80 +15,62 @@ from .token import CancellationToken, Unregister
 
 
 class StopScope:
-    """A part of a task that a token cuts, from whichever thread. Only for a task of asyncio itself.
+    """An anyio cancel scope that a token closes, from whichever thread.
 
     `mode` is the most patient mode that closes it. The task inside it may change that, and calls `react()` then if a
-    stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it. As
-    with `asyncio.timeout()`, an outside cancellation goes on through the scope.
+    stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it.
     """
 
-    __slots__ = ("_cancelled", "_cancelling", "_forget", "_task", "_token", "mode")
+    __slots__ = ("_forget", "_scope", "_task", "_token", "mode")
 
     def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
         self._token: Final = token
         self.mode = mode
+        self._scope: Final = anyio.CancelScope()
         self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._cancelled = False
         self._forget: Unregister | None = None
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
-        assert self._task is not None
-        self._cancelling = self._task.cancelling()
+        self._scope.__enter__()
         try:
             self._forget = self._token.watch(self._on_request)
             return self
-        except BaseException:  # Ctrl-C: a scope that is left open would cancel the task later
-            self._leave()
+        except BaseException as error:  # Ctrl-C: a scope that is left open would cancel the task for ever
+            self.__exit__(type(error), error, error.__traceback__)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        task = self._task
         try:
-            self._leave()
+            if self._forget is not None:
+                self._forget()
+            self._task = None
+            return bool(self._scope.__exit__(kind, error, trace))
         except KeyboardInterrupt:
-            self._leave()
+            with suppress(RuntimeError):  # it was left before the Ctrl-C
+                self._scope.__exit__(kind, error, trace)
             raise
-        # A cancellation from outside may have come as well: then it is raised on.
-        return (
-            self._cancelled
-            and task is not None
-            and task.uncancel() <= self._cancelling
-            and kind is asyncio.CancelledError
-        )
-
-    def _leave(self) -> None:
-        if self._forget is not None:
-            self._forget()
-        self._task = None
 
     def react(self) -> bool:
         """Close the scope if a stop was asked for that is as urgent as its mode now is; whether it is closed."""
         wanted = self._token.wants(self.mode)
         if wanted:
-            self.close()
+            self._scope.cancel()
         return wanted
 
     def close(self) -> None:
-        """Close the scope, for a stop or for another reason: cancel the task as soon as it waits. In its own loop."""
+        """Close the scope, for a stop or for another reason. In its own loop."""
         task = self._task
-        if task is None or self._cancelled:
-            return
-        waiter: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)  # what it awaits right now
-        if task is asyncio.current_task() or (waiter is not None and waiter.done()):
-            # What it has waited for is there: that is not lost. A signal handler may be in the middle of its step, too.
+        if task is not None and task is asyncio.current_task():
+            # A signal handler runs in a step of the task too, between any two lines of it.
             task.get_loop().call_soon(made_again(self.close))
-        else:
-            task.cancel()
-            self._cancelled = True
+        elif task is not None:
+            self._scope.cancel()
 
     def _on_request(self, mode: Mode) -> None:
         task = self._task
         if task is not None and mode >= self.mode:
-            try:  # noqa: SIM105  (this is cheaper)
+            with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
                 call_in_loop(task.get_loop(), made_again(self.close))
-            except RuntimeError:  # the loop has closed, and with it everything in this scope
-                pass
