@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import warnings
+from typing import Any
 
+import httpx2
 import pytest
 
 from quiesce import Agent
@@ -21,6 +23,9 @@ from .wire import Play, Wire, chunk, head, wire
 
 pytestmark = pytest.mark.promise("P1", "P5")
 each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+OWN: dict[str, Any] = {}
+FOREIGN: dict[str, Any] = {"http_client": lambda: httpx2.AsyncClient(timeout=30)}
+each_transport = pytest.mark.parametrize("client", [OWN, FOREIGN], ids=["own", "httpx2"])
 
 
 def endless(provider: Provider) -> Play:
@@ -78,12 +83,13 @@ async def test_the_server_sees_the_stop(provider: Provider) -> None:
 
 
 @each_provider
+@each_transport
 @pytest.mark.case("openai-agents-python#2222")
-def test_leaving_the_context_closes_the_connection(provider: Provider) -> None:
+def test_leaving_the_context_closes_the_connection(provider: Provider, client: dict[str, Any]) -> None:
     """In every way: by `break`, by an exception, by a cancellation, and by one that comes while it is being left."""
 
     async def read(server: Wire, how: str) -> None:
-        model = provider.make(server.url)
+        model = provider.make(server.url, **client)
         request = ModelRequest((UserMessage((Text("Hello?"),)),))
         async with model.stream(request) as deltas:
             async for delta in deltas:
@@ -110,7 +116,9 @@ def test_leaving_the_context_closes_the_connection(provider: Provider) -> None:
                 await asyncio.wait([task])
                 async with asyncio.timeout(5):
                     await server.all_gone()
-                assert task.cancelled() == (how in ("cancel", "twice"))
+                # Closing a connection of our own takes no pass of the loop, so that the task may have ended before.
+                if how != "twice" or client is FOREIGN:
+                    assert task.cancelled() == (how in ("cancel", "twice"))
                 if how == "error":
                     assert isinstance(task.exception(), ZeroDivisionError)
 
@@ -118,7 +126,8 @@ def test_leaving_the_context_closes_the_connection(provider: Provider) -> None:
 
 
 @each_provider
-def test_a_second_cancellation_while_the_first_is_obeyed(provider: Provider) -> None:
+@each_transport
+def test_a_second_cancellation_while_the_first_is_obeyed(provider: Provider, client: dict[str, Any]) -> None:
     """At each of the steps that closing takes: the connection is closed, and the next request works."""
 
     async def read(model: Model) -> None:
@@ -128,7 +137,7 @@ def test_a_second_cancellation_while_the_first_is_obeyed(provider: Provider) -> 
 
     async def main() -> None:
         async with wire(otherwise=endless(provider)) as server:
-            model = provider.make(server.url)
+            model = provider.make(server.url, **client)
             before = sockets_open()
             for steps in range(12):
                 server.waiting.clear()
@@ -149,9 +158,9 @@ def test_a_second_cancellation_while_the_first_is_obeyed(provider: Provider) -> 
     asyncio.run(main())
 
 
-async def many_cuts(provider: Provider, in_a_row: int, at_once: int) -> None:
+async def many_cuts(provider: Provider, client: dict[str, Any], in_a_row: int, at_once: int) -> None:
     async with wire(otherwise=endless(provider)) as server:
-        model = provider.make(server.url, stop_policy="hang_up")
+        model = provider.make(server.url, stop_policy="hang_up", **client)
         await stop_in_mid_answer(Agent(model))
         await server.all_gone()
         before, tasks = sockets_open(), len(asyncio.all_tasks())
@@ -168,16 +177,18 @@ async def many_cuts(provider: Provider, in_a_row: int, at_once: int) -> None:
 
 
 @each_provider
+@each_transport
 @pytest.mark.case("openai-agents-python#1895")
-def test_many_cut_streams(provider: Provider) -> None:
-    asyncio.run(many_cuts(provider, 30, 20))
+def test_many_cut_streams(provider: Provider, client: dict[str, Any]) -> None:
+    asyncio.run(many_cuts(provider, client, 30, 20))
 
 
 @pytest.mark.proof
 @each_provider
+@each_transport
 @pytest.mark.case("openai-agents-python#1895")
-def test_500_cut_streams_in_a_row_and_200_at_once(provider: Provider) -> None:
-    asyncio.run(many_cuts(provider, 500, 200))
+def test_500_cut_streams_in_a_row_and_200_at_once(provider: Provider, client: dict[str, Any]) -> None:
+    asyncio.run(many_cuts(provider, client, 500, 200))
 
 
 @each_provider

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,12 +12,12 @@ from typing import Any, Final
 import httptools
 import httpx2
 
+from .timed_wait import TimedWait
+
 # The most that the head of a response may take.
 _LONGEST_HEAD: Final = 100 * 1024
 # With so many bytes that the reader has not taken, no more are read from the socket.
 _HIGH_WATER: Final = 256 * 1024
-
-_Timeout = type[httpx2.TimeoutException]
 
 
 class ResponseHead:
@@ -51,38 +52,34 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_aborted",
         "_buffered",
-        "_deadline",
         "_error",
         "_head",
-        "_loop",
         "_on_lost",
         "_parser",
         "_pieces",
         "_reusable",
-        "_timer",
         "_transport",
-        "_waiter",
+        "_waiting",
         "_write_paused",
         "complete",
         "idle_since",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[Connection], None]) -> None:
-        self._loop: Final = loop
         self._on_lost: Final = on_lost
+        self._waiting: Final = TimedWait(loop)
         self._transport: Any = None
         self._parser: Any = None
         self._head = ResponseHead()
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._error: httpx2.TransportError | None = None
-        self._reusable = True
+        self._reusable = False
+        self._aborted = False
         self._write_paused = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self.complete = True
+        self.complete = False
         """Whether the response to the last request has come to its end."""
         self.idle_since = 0.0
 
@@ -91,18 +88,34 @@ class Connection(asyncio.Protocol):
         """Whether another request may be sent."""
         return self._reusable and self.complete and self._transport is not None and not self._transport.is_closing()
 
+    def has_unread(self) -> bool:
+        """Whether something has arrived that the loop has not seen yet, such as the end of the connection."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     async def send(self, head: bytes, body: bytes, timeouts: dict[str, float | None]) -> ResponseHead:
         """Send a request; returns with the head of the response. Raises an `httpx2.TransportError`."""
-        self._head, self.complete, self._reusable = ResponseHead(), False, False
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport.writelines((head, body))
+        if self._parser is None:
+            self._expect_response()
+        if self._transport is not None:  # else it was lost already, and the error says so
+            self._transport.writelines((head, body))
         while self._write_paused and self._error is None and not self._head.complete:
-            await self._wait(timeouts.get("write"), httpx2.WriteTimeout)
+            await self._waiting.wait(timeouts.get("write"), httpx2.WriteTimeout)
         while not self._head.complete:
             if self._error is not None:
                 raise self._error
-            await self._wait(timeouts.get("read"), httpx2.ReadTimeout)
+            await self._waiting.wait(timeouts.get("read"), httpx2.ReadTimeout)
         return self._head
+
+    def _expect_response(self) -> None:
+        """A response may begin. On a new connection it may begin before the request, where a server is overloaded."""
+        self._head, self.complete, self._reusable = ResponseHead(), False, False
+        self._parser = httptools.HttpResponseParser(self)
+        # What servers get wrong without any doubt about what they mean. One connection carries one answer at a time.
+        self._parser.set_dangerous_leniencies(
+            lenient_chunked_length=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body within so many seconds; none at its end. Raises an `httpx2.TransportError`."""
@@ -111,65 +124,30 @@ class Connection(asyncio.Protocol):
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait(seconds, httpx2.ReadTimeout)
+            await self._waiting.wait(seconds, httpx2.ReadTimeout)
         pieces, self._pieces = self._pieces, []
         if self._buffered >= _HIGH_WATER and self._transport is not None:
             self._transport.resume_reading()
         self._buffered = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def rest(self) -> None:
-        """The response has arrived. What was not read of it is dropped; nothing more is expected until the next request."""
-        self.idle_since = self._loop.time()
+    def rest(self, now: float) -> None:
+        """The response has arrived. What was not read of it is dropped; nothing more is expected for now."""
+        self.idle_since = now
         self._parser, self._pieces, self._buffered = None, [], 0
-        self._stop_timer()
+        self._waiting.stop()
 
     def abort(self) -> None:
         """End the connection without waiting: the provider sees the end of it now."""
-        self._stop_timer()
+        self._waiting.stop()
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
             return
+        self._aborted = True
         if not self.complete:
             with suppress(Exception):  # closed by the other side, or a loop whose sockets cannot do this
                 transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         transport.abort()
-
-    # --- Waiting ------------------------------------------------------------------------------------------------
-
-    async def _wait(self, seconds: float | None, error: _Timeout) -> None:
-        """Wait until something arrives or changes; for longer than that is `error`."""
-        waiter = self._waiter = self._loop.create_future()
-        if seconds is not None:
-            self._deadline = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._deadline:
-                self._stop_timer()
-                self._timer = self._loop.call_at(self._deadline, self._on_time, error)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-
-    def _on_time(self, error: _Timeout) -> None:
-        """One timer serves many waits: it goes on to the deadline of the present one."""
-        self._timer = None
-        if self._waiter is None:
-            return
-        if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._on_time, error)
-        else:
-            self._fail(error("Nothing arrived in time."))
-            self._wake()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
     def _fail(self, error: httpx2.TransportError) -> None:
         self._reusable = False
@@ -181,6 +159,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
         self._transport = transport
+        self._expect_response()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived: the parser takes them apart, and the reader is woken."""
@@ -198,9 +177,7 @@ class Connection(asyncio.Protocol):
         self._buffered += len(data)
         if self._buffered >= _LONGEST_HEAD:
             self._limit(self._buffered - len(data))
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self._waiting.wake()
 
     def _limit(self, before: int) -> None:
         """Much has arrived that was not read: end a head that is too long; read no more of a body for now."""
@@ -212,7 +189,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended, by either side."""
-        if self._head.ends_with_connection and exc is None:
+        if self._head.ends_with_connection and exc is None and not self._aborted:
             self.complete = True
         elif exc is not None:
             error = httpx2.ReadError(str(exc))
@@ -223,8 +200,8 @@ class Connection(asyncio.Protocol):
         else:
             self._fail(httpx2.RemoteProtocolError("The connection was closed without a response."))
         self._transport, self._parser, self._reusable = None, None, False
-        self._stop_timer()
-        self._wake()
+        self._waiting.stop()
+        self._waiting.wake()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -234,7 +211,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The socket takes more."""
         self._write_paused = False
-        self._wake()
+        self._waiting.wake()
 
     # --- What the parser finds ----------------------------------------------------------------------------------
 
@@ -248,8 +225,9 @@ class Connection(asyncio.Protocol):
         self._head.reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._head.headers.append((name, value))
+        """One header. Those that follow the body are not for us."""
+        if not self._head.complete:
+            self._head.headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """The head of a response is there, or of what may come before it."""
@@ -264,7 +242,7 @@ class Connection(asyncio.Protocol):
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """The response has come to its end."""
+        """The response has come to its end. A request that was not written whole is in the way of the next one."""
         if self._head.complete:
             self.complete = True
-            self._reusable = self._parser.should_keep_alive()
+            self._reusable = self._parser.should_keep_alive() and not self._transport.get_write_buffer_size()

@@ -157,7 +157,7 @@ class WireModel:
     def _plain_client(self) -> httpx2.AsyncClient:
         # Redirects are not followed: the key would go wherever they lead.
         certificates = certificates_for(self.base_url)
-        if not urllib.request.getproxies():
+        if set(urllib.request.getproxies()) <= {"no"}:  # NO_PROXY alone names none
             return httpx2.AsyncClient(timeout=self.timeout, transport=StreamingTransport(certificates))
         limits = httpx2.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_IDLE)
         return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=certificates)

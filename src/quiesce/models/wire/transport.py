@@ -78,7 +78,7 @@ class StreamingTransport(httpx2.AsyncBaseTransport):
         idle, now = self._idle.get(origin, {}), asyncio.get_running_loop().time()
         while idle:
             connection, _ = idle.popitem()
-            if connection.reusable and now - connection.idle_since < IDLE_TIMEOUT:
+            if connection.reusable and now - connection.idle_since < IDLE_TIMEOUT and not connection.has_unread():
                 return connection
             connection.abort()
         return None
@@ -97,7 +97,7 @@ class StreamingTransport(httpx2.AsyncBaseTransport):
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(str(error)) from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that cannot be one is a `UnicodeError`
             raise httpx2.ConnectError(str(error)) from error
         self._open.add(connection)
         return connection
@@ -108,7 +108,7 @@ class StreamingTransport(httpx2.AsyncBaseTransport):
         if not connection.reusable or self._closing:
             connection.abort()
             return
-        connection.rest()
+        connection.rest(asyncio.get_running_loop().time())
         idle = self._idle.setdefault(origin, {})
         idle[connection] = None
         for oldest in tuple(idle) if len(idle) > 1 else ():
