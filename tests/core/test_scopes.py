@@ -31,22 +31,6 @@ async def test_a_scope_is_closed_by_its_token_from_another_thread():
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-async def test_a_stop_from_another_task_is_there_in_the_next_step():
-    token, ended = CancellationToken(), []
-
-    async def inside() -> None:
-        with StopScope(token):
-            await asyncio.get_running_loop().create_future()
-        ended.append("ended")
-
-    task = asyncio.create_task(inside())
-    await asyncio.sleep(0)
-    token.cancel()
-    await asyncio.sleep(0)
-    assert ended == ["ended"]
-    await task
-
-
 async def test_what_a_task_has_waited_for_is_not_lost():
     """The stop comes when the result is there, and the task is about to go on: it is cut where it waits next."""
     token, taken, loop = CancellationToken(), [], asyncio.get_running_loop()

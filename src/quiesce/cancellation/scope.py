@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import anyio
 
-from .._threads.loop_callback import call_in_loop, made_again
+from .._threads.loop_callback import call_soon_anywhere, made_again
 from .cause import Mode
 from .token import CancellationToken, Unregister
 
@@ -21,17 +21,17 @@ class StopScope:
     stop was asked for. Nothing polls and nothing watches: the token calls, and the scope's own loop closes it.
     """
 
-    __slots__ = ("_forget", "_scope", "_task", "_token", "mode")
+    __slots__ = ("_forget", "_loop", "_scope", "_token", "mode")
 
     def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
         self._token: Final = token
         self.mode = mode
         self._scope: Final = anyio.CancelScope()
-        self._task: asyncio.Task[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._forget: Unregister | None = None
 
     def __enter__(self) -> Self:
-        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
         self._scope.__enter__()
         try:
             self._forget = self._token.watch(self._on_request)
@@ -46,7 +46,7 @@ class StopScope:
         try:
             if self._forget is not None:
                 self._forget()
-            self._task = None
+            self._loop = None
             return bool(self._scope.__exit__(kind, error, trace))
         except KeyboardInterrupt:
             with suppress(RuntimeError):  # it was left before the Ctrl-C
@@ -61,16 +61,17 @@ class StopScope:
         return wanted
 
     def close(self) -> None:
-        """Close the scope, for a stop or for another reason. In its own loop."""
-        task = self._task
-        if task is not None and task is asyncio.current_task():
-            # A signal handler runs in a step of the task too, between any two lines of it.
-            task.get_loop().call_soon(made_again(self.close))
-        elif task is not None:
-            self._scope.cancel()
+        """Close the scope for another reason than a stop. In its own loop."""
+        self._close()
 
     def _on_request(self, mode: Mode) -> None:
-        task = self._task
-        if task is not None and mode >= self.mode:
+        # Always in a later step of the loop, even from its own thread: a signal handler runs there too, between any
+        # two lines of the task that it would cancel.
+        loop = self._loop
+        if loop is not None and mode >= self.mode:
             with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
-                call_in_loop(task.get_loop(), made_again(self.close))
+                call_soon_anywhere(loop, made_again(self._close))
+
+    def _close(self) -> None:
+        if self._loop is not None:
+            self._scope.cancel()
