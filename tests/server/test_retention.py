@@ -196,6 +196,20 @@ def test_an_idempotency_key_survives_a_restart(tmp_path: Path, session: str | No
             served.at_rest(other.json()["run"]["id"], "ann")
 
 
+@pytest.mark.promise("P9")
+@pytest.mark.parametrize("session", [None, "mine"])
+def test_a_run_that_was_accepted_is_in_the_store(tmp_path: Path, session: str | None):
+    """The server is stopped at once after its answer, when the run has hardly begun."""
+    place = Restarted(tmp_path)
+    for number in range(5):
+        with place.serving() as served, served.client(place.ann) as ann:
+            run_id = start(ann, f"prompt {number}", session=session)
+        with place.serving() as served, served.client(place.ann) as ann:
+            shown = ann.get(f"/runs/{run_id}")
+            assert shown.status_code == 200, shown.text
+            assert shown.json()["run"]["prompt"] == f"prompt {number}"
+
+
 def test_one_owner_cannot_evict_the_keys_of_another(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("quiesce.server.idempotency._MAX_KEYS", 10)
     ann_key, bob_key, keys = two_keys()

@@ -32,11 +32,6 @@ class Sample(Struct, frozen=True):
     """The entries of the ledgers that the agents keep: 10,000 each at most, and by intention."""
 
     @property
-    def other_objects(self) -> int:
-        """The objects without those of the ledger: an entry, its usage, a tuple, and a figure for each field."""
-        return self.objects - 7 * self.entries
-
-    @property
     def other_memory(self) -> float:
         """The memory in MB without that of the ledger, at 1.5 kB for an entry."""
         return self.rss - self.entries * 0.0015

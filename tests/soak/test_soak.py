@@ -39,7 +39,10 @@ def own_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def soak(soak: Soak) -> Soak:
-    asyncio.run(soak.run())
+    # pytest attaches its handlers, which keep what is logged, to loggers that do not propagate as the test is called.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("quiesce"), "handlers", [logging.NullHandler()])
+        asyncio.run(soak.run())
     soak.print_summary()
     assert soak.tally.wrong == []
     assert not soak.words
@@ -64,7 +67,7 @@ def test_an_hour_of_everything(tmp_path: Path) -> None:
         postgres.close()
     first, last = done.quiet[0], done.quiet[-1]
     assert last.other_memory <= first.other_memory * 1.1 + 5, f"{first.line()}\n{last.line()}"
-    assert last.other_objects <= first.other_objects * 1.1, f"{first.line()}\n{last.line()}"
+    assert last.objects <= first.objects * 1.1, f"{first.line()}\n{last.line()}"
     # A worker that is kept for the next call has three pipes, and how many are kept varies.
     assert last.descriptors - 3 * last.children <= first.descriptors - 3 * first.children + 5
     assert last.threads <= first.threads + 5

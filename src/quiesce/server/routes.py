@@ -48,7 +48,7 @@ async def _start_run(request: ApiRequest) -> tuple[Response, ServedRun | None]:
     agent = services.agents.get(body.agent)
     options = await services.deps.options(request.http, request.owner, agent, body.session)
     run, is_new = services.starter.start(request.owner, body, key, options)
-    if is_new and body.session is not None and body.on_busy == "refuse" and services.sessions.are_stored:
+    if is_new and body.on_busy == "refuse" and services.sessions.are_stored:
         await services.starter.check_begun(run)
     answer = json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
     return answer, run if is_new else None
