@@ -27,7 +27,7 @@ WHY: Final[Mapping[str, str]] = {
     "pydantic": "checks the arguments of a tool call",
     "bench": "the client's own code",
     "quiesce: request and decoding": "the request as bytes, each message encoded once; each event decoded once",
-    "quiesce: the connection": "where a response and its chunks end (httptools), and which request has which connection",
+    "quiesce: the connection": "where a response and its chunks end (httptools), and whose connection it is",
     "quiesce: the tool call": "a task of its own for each call, with its policy for a stop and its outcome",
     "quiesce: the bill": "a ledger entry for each request, so that a stop at any instant can be charged",
     "quiesce: the conversation": "messages that are checked and valid after each step",

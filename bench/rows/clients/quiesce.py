@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from typing import Any
 
 from quiesce import Agent, Conversation, Limits, tool
@@ -39,9 +40,11 @@ class Quiesce(Client):
     def _model(self, kind: str) -> Any:
         if kind not in self._models:
             options: dict[str, Any] = {}
-            if found := self.wire.options():
+            if self.wire.authority is not None:
+                os.environ["SSL_CERT_FILE"] = self.wire.authority
+            if self.wire.http2:
                 httpx2 = importlib.import_module("httpx2")
-                options["http_client"] = lambda: httpx2.AsyncClient(timeout=600, **found)
+                options["http_client"] = lambda: httpx2.AsyncClient(timeout=600, **self.wire.options())
             base_url = self.wire.base(kind)
             self._models[kind] = _chat_model()("gpt-4o-mini", base_url=base_url, api_key="none", **options)
         return self._models[kind]
