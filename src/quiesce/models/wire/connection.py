@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
 
     def has_unread(self) -> bool:
         """Whether something has arrived that the loop has not seen yet, such as the end of the connection."""
+        if not hasattr(select, "poll"):  # Windows: the request fails then, and is tried again
+            return False
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
