@@ -11,9 +11,9 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.cancellation import BoundedShield
 from quiesce.conversation.validity import faults
-from quiesce.hooks import AfterRun, BeforeToolCall
+from quiesce.hooks import AfterRun, BeforeModelCall, BeforeToolCall
 from quiesce.messages import ToolMessage
-from quiesce.models.scripted import Call, Say, ScriptedModel
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.processes.started import started_by
 from quiesce.tools import invocation
 from quiesce.tools.thread import ThreadCall
@@ -235,3 +235,41 @@ def test_in_the_wait_for_the_last_hooks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(BoundedShield, "wait", interrupted_wait)
     press(Agent(ScriptedModel("Hm.", then="Fine."), hooks=[wait]))
     assert ended == ["ended"]
+
+
+@pytest.mark.promise("P5")
+# A Ctrl-C between a coroutine and its task: Python warns that the coroutine was never awaited, which is so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("waits_for", ["model", "drained model", "hook"])
+def test_at_each_line_that_waits_for_code_of_other_people(waits_for: str) -> None:
+    """Found with the workload `stall` at line 647 of 2,306: the task that reads the model's stream was left running."""
+
+    async def wait(event: BeforeModelCall) -> None:
+        await asyncio.sleep(3600)
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        model = ScriptedModel([Say("And then"), Stall()], then="Fine.")
+        drains = waits_for == "drained model"
+        agent = Agent(model, stop_policy="drain" if drains else "hang_up", hooks=[wait] if waits_for == "hook" else [])
+        runs, callers = [], []
+
+        async def go() -> None:
+            callers.append(asyncio.current_task())
+            runs.append(agent.start("go", timeout=0.01))
+            await runs[0]
+
+        async def rest() -> None:
+            receipt = await asyncio.wait_for(runs[0].stopped(), 5)
+            left = asyncio.all_tasks() - {asyncio.current_task(), *callers}
+            assert {task.get_name() for task in left} == set(receipt.still_running)
+            assert model.open_streams == len(left) <= drains
+            agent.config.drain_pool.cut()
+            await asyncio.gather(*left, return_exceptions=True)
+
+        with asyncio.Runner() as runner:
+            press(lambda: runner.run(go()))
+            if runs:
+                runner.run(rest())
+
+    files = ("run/foreign_tasks.py", "run/spending.py", "billing/request_bill.py", "billing/drain.py")
+    assert interrupted_at_each_line(files, play) > 20

@@ -21,11 +21,13 @@ _UNWINDING: Final = 0.1
 class ForeignTasks:
     """The tasks that a run has started for hooks and models. `abandoned` are those that a stop did not wait for."""
 
-    __slots__ = ("_closing", "abandoned")
+    __slots__ = ("_awaited", "_closing", "abandoned")
 
     def __init__(self) -> None:
         self.abandoned: Final[list[asyncio.Task[Any]]] = []
-        self._closing: Final[dict[asyncio.Task[Any], None]] = {}  # an empty set is three times as large
+        # An empty set is three times as large as an empty dictionary.
+        self._awaited: Final[dict[asyncio.Task[Any], None]] = {}
+        self._closing: Final[dict[asyncio.Task[Any], None]] = {}
 
     async def run(
         self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
@@ -36,22 +38,23 @@ class ForeignTasks:
         does not. A task that `adopt` takes is not cancelled and no longer the run's. A task that is closing its
         connection is not cancelled, unless that takes too long.
         """
-        task = start_task(work, name=name)
+        self._awaited[task := start_task(work, name=name)] = None  # in one line: no Ctrl-C comes in between
         # As `asyncio.wait`, which has two coroutines and a set for it: every run waits here for its model.
         ended: asyncio.Future[None] = task.get_loop().create_future()
         task.add_done_callback(partial(_wake, ended))
         try:
             await ended
         except asyncio.CancelledError:
-            if adopt is None or not adopt(task):
-                if task not in self._closing:
-                    task.cancel()
-                self.abandoned.append(task)
-            _take_error(task)
+            if adopt is not None and adopt(task):
+                self._awaited.pop(task, None)
+            else:
+                self._abandon(task)
             raise
         except GeneratorExit:  # the loop was closed
             self.abandoned.append(task)
+            self._awaited.pop(task, None)
             raise
+        self._awaited.pop(task, None)
         self._closing.pop(task, None)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, ENDS_PROGRAM):
@@ -59,6 +62,20 @@ class ForeignTasks:
         if error is not None and not isinstance(error, Exception) and is_own_error(error):
             raise RunError(f"The {name} raised {type(error).__name__}: {error}.") from error
         return task.result()
+
+    def abandon_awaited(self) -> None:
+        """Abandon the tasks that a Ctrl-C in the middle of `run` has left."""
+        for task in tuple(self._awaited):
+            self._abandon(task)
+
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task, unless it is closing its connection, and wait for it no more. Done again after a Ctrl-C."""
+        if task not in self._closing:
+            task.cancel()
+        if task not in self.abandoned:
+            self.abandoned.append(task)
+        _take_error(task)
+        self._awaited.pop(task, None)
 
     def note_closing(self) -> None:
         """The task that calls this has nothing left to do but to close its connection.

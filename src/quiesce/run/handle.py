@@ -359,6 +359,7 @@ class Run(Generic[OutT]):
     async def _settle_and_raise(self, error: BaseException) -> Never:
         """What ends the program was raised in this task, such as Ctrl-C without a handler: it is raised at rest."""
         self._state.stop_because(error)
+        self._state.foreign_tasks.abandon_awaited()
         await settle(self._state)
         self._come_to_rest(lambda: None)
         raise error
