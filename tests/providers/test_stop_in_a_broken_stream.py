@@ -141,4 +141,4 @@ def test_a_stop_near_a_connection_that_breaks(provider: Provider) -> None:
 def test_a_stop_at_each_step_of_each_break(provider: Provider) -> None:
     points = sweep(provider, lambda plays: plays, lambda: iter(range(1, 1000)))
     print(f"{provider}: {points} stops")
-    assert points > 500
+    assert points > 300  # of a run with about 20 steps, on a connection of our own
