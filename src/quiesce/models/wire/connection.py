@@ -103,11 +103,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:  # else it was lost already, and the error says so
             self._transport.writelines((head, body))
         while self._write_paused and self._error is None and not self._head.complete:
-            await self._waiting.wait(timeouts.get("write"), httpx2.WriteTimeout)
+            await self._waiting.begin(timeouts.get("write"), httpx2.WriteTimeout)
         while not self._head.complete:
             if self._error is not None:
                 raise self._error
-            await self._waiting.wait(timeouts.get("read"), httpx2.ReadTimeout)
+            await self._waiting.begin(timeouts.get("read"), httpx2.ReadTimeout)
         return self._head
 
     def _expect_response(self) -> None:
@@ -119,19 +119,22 @@ class Connection(asyncio.Protocol):
             lenient_chunked_length=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
 
-    async def read(self, seconds: float | None) -> bytes:
-        """The next bytes of the body within so many seconds; none at its end. Raises an `httpx2.TransportError`."""
-        while not self._pieces:
-            if self.complete:
-                return b""
-            if self._error is not None:
-                raise self._error
-            await self._waiting.wait(seconds, httpx2.ReadTimeout)
-        pieces, self._pieces = self._pieces, []
+    def take(self) -> bytes:
+        """The bytes of the body that have arrived, without waiting. Once `complete`, none means the end."""
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        self._pieces = []
         if self._buffered >= _HIGH_WATER and self._transport is not None:
             self._transport.resume_reading()
         self._buffered = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def more(self, seconds: float | None) -> asyncio.Future[None]:
+        """A future to await for more of the body. It, or this, raises an `httpx2.TransportError`."""
+        if self._error is not None:
+            raise self._error
+        return self._waiting.begin(seconds, httpx2.ReadTimeout)
 
     def rest(self, now: float) -> None:
         """The response has arrived. What was not read of it is dropped; nothing more is expected for now."""

@@ -10,7 +10,7 @@ import httpx2
 
 
 class TimedWait:
-    """Waits, again and again, until `wake()` is called. One timer of the loop serves many waits."""
+    """One wait after the other, each until `wake()` is called. One timer of the loop serves many of them."""
 
     __slots__ = ("_deadline", "_error", "_loop", "_timer", "_waiter")
 
@@ -21,16 +21,13 @@ class TimedWait:
         self._deadline = math.inf
         self._error: type[httpx2.TimeoutException] = httpx2.ReadTimeout
 
-    async def wait(self, seconds: float | None, error: type[httpx2.TimeoutException]) -> None:
-        """Wait for `wake()`; raises `error` when it does not come within so many seconds."""
-        waiter = self._waiter = self._loop.create_future()
+    def begin(self, seconds: float | None, error: type[httpx2.TimeoutException]) -> asyncio.Future[None]:
+        """A future to await: done with `wake()`, or with `error` after so many seconds. One at a time."""
+        self._waiter = self._loop.create_future()
         self._deadline, self._error = math.inf if seconds is None else self._loop.time() + seconds, error
         if self._timer is None or self._timer.when() > self._deadline:
             self._arm()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def wake(self) -> None:
         """Something has happened."""

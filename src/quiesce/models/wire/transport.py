@@ -152,11 +152,15 @@ class ResponseBody(httpx2.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        if self._connection is not None:
-            if data := await self._connection.read(self._timeout):
-                return data
-            self.close()
-        raise StopAsyncIteration
+        connection = self._connection
+        if connection is None:
+            raise StopAsyncIteration
+        while not (data := connection.take()):
+            if connection.complete:
+                self.close()
+                raise StopAsyncIteration
+            await connection.more(self._timeout)
+        return data
 
     def close(self) -> None:
         """Give the connection back when the whole body has arrived; otherwise end it, at once."""
