@@ -18,6 +18,9 @@ from quiesce.processes.started import started_by
 from quiesce.tools import invocation
 from quiesce.tools.thread import ThreadCall
 from quiesce.tools.worker.call import WorkerCall
+from quiesce.usage.estimate.answer_count import AnswerCounter, Block
+from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.vocabulary import Vocabulary
 from tests.core.interrupted import interrupted_at_each_line
 
 pytestmark = pytest.mark.promise("P7", "P8")
@@ -273,3 +276,20 @@ def test_at_each_line_that_waits_for_code_of_other_people(waits_for: str) -> Non
 
     files = ("run/foreign_tasks.py", "run/spending.py", "billing/request_bill.py", "billing/drain.py")
     assert interrupted_at_each_line(files, play) > 20
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("vocabulary", [None, Vocabulary("words", lambda text: len(text.split()))])
+def test_at_each_line_that_counts_an_answer(vocabulary: Vocabulary | None) -> None:
+    """Found with the workload `token_limit`: the end of the run broke off, because the counter was half done."""
+    growing, other = Pieces(["Once upon a time " * 9]), Pieces(["{}"])
+    whole = [Block("text", Pieces([*growing, "there was a stop. " * 9])), Block("arguments", other, "look")]
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        counter = AnswerCounter(vocabulary)
+        for blocks in ([Block("text", growing)], whole):
+            press(lambda blocks=blocks: counter.catch_up(blocks))
+        press(lambda: counter.counted(whole))
+        assert counter.counted(whole) == AnswerCounter(vocabulary).counted(whole)
+
+    assert interrupted_at_each_line(("usage/estimate/answer_count.py", "usage/estimate/counting.py"), play) > 20
