@@ -293,3 +293,22 @@ def test_at_each_line_that_counts_an_answer(vocabulary: Vocabulary | None) -> No
         assert counter.counted(whole) == AnswerCounter(vocabulary).counted(whole)
 
     assert interrupted_at_each_line(("usage/estimate/answer_count.py", "usage/estimate/counting.py"), play) > 20
+
+
+@pytest.mark.promise("P5")
+# A Ctrl-C in the `__init__` of an object with a `__del__`: Python says that the latter failed, which does no harm.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_at_each_line_that_watches_for_the_end_of_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """Found with the workload `two_runs_of_one_agent`: a run without a handle was told that its loop was closed."""
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        async def go() -> None:
+            run = press(lambda: agent.start("go"))
+            if run is not None:
+                await run
+
+        agent = Agent(ScriptedModel("Hm."))
+        asyncio.run(go())
+        assert caplog.text == ""
+
+    assert interrupted_at_each_line(("_threads/loop_end.py",), play) > 5
