@@ -18,6 +18,9 @@ from quiesce.processes.started import started_by
 from quiesce.tools import invocation
 from quiesce.tools.thread import ThreadCall
 from quiesce.tools.worker.call import WorkerCall
+from quiesce.usage.estimate.answer_count import AnswerCounter, Block
+from quiesce.usage.estimate.pieces import Pieces
+from quiesce.usage.estimate.vocabulary import Vocabulary
 from tests.core.interrupted import interrupted_at_each_line
 
 pytestmark = pytest.mark.promise("P7", "P8")
@@ -273,3 +276,39 @@ def test_at_each_line_that_waits_for_code_of_other_people(waits_for: str) -> Non
 
     files = ("run/foreign_tasks.py", "run/spending.py", "billing/request_bill.py", "billing/drain.py")
     assert interrupted_at_each_line(files, play) > 20
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("vocabulary", [None, Vocabulary("words", lambda text: len(text.split()))])
+def test_at_each_line_that_counts_an_answer(vocabulary: Vocabulary | None) -> None:
+    """Found with the workload `token_limit`: the end of the run broke off, because the counter was half done."""
+    growing, other = Pieces(["Once upon a time " * 9]), Pieces(["{}"])
+    whole = [Block("text", Pieces([*growing, "there was a stop. " * 9])), Block("arguments", other, "look")]
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        counter = AnswerCounter(vocabulary)
+        for blocks in ([Block("text", growing)], whole):
+            press(lambda blocks=blocks: counter.catch_up(blocks))
+        press(lambda: counter.counted(whole))
+        assert counter.counted(whole) == AnswerCounter(vocabulary).counted(whole)
+
+    assert interrupted_at_each_line(("usage/estimate/answer_count.py", "usage/estimate/counting.py"), play) > 20
+
+
+@pytest.mark.promise("P5")
+# A Ctrl-C in the `__init__` of an object with a `__del__`: Python says that the latter failed, which does no harm.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_at_each_line_that_watches_for_the_end_of_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """Found with the workload `two_runs_of_one_agent`: a run without a handle was told that its loop was closed."""
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        async def go() -> None:
+            run = press(lambda: agent.start("go"))
+            if run is not None:
+                await run
+
+        agent = Agent(ScriptedModel("Hm."))
+        asyncio.run(go())
+        assert caplog.text == ""
+
+    assert interrupted_at_each_line(("_threads/loop_end.py",), play) > 5

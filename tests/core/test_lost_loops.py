@@ -13,6 +13,7 @@ from quiesce import Agent, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import RunError
 from quiesce.events import RunEnded
+from quiesce.hooks import AfterRun
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.testing import Gate
 from tests.conftest import LOOPS, loop_factory
@@ -294,3 +295,26 @@ async def test_a_fork_inside_the_loop_of_the_run() -> None:
     result = await agent.invoke_async("go")
     assert result.stop_reason == "end_turn"
     assert [each.text for each in result.messages[-2].results] == ["all is well"]
+
+
+@pytest.mark.promise("P5")
+def test_the_last_hooks_end_with_the_loop() -> None:
+    tasks, ended = [], []
+
+    async def wait(event: AfterRun) -> None:
+        tasks.append(asyncio.current_task())
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("ended")
+
+    async def go() -> None:
+        agent.start("go")
+        while not tasks:
+            await asyncio.sleep(0)
+
+    agent = Agent(ScriptedModel("Hm."), hooks=[wait])
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(go())
+    loop.close()
+    assert ended == ["ended"]

@@ -65,8 +65,12 @@ def watch_loop(
         loop.call_later(NEVER, _Sentinel(id(loop)), context=contextvars.Context())
         watchers = _watched[id(loop)]
     key = next(_keys)
-    watchers[key] = _Watcher(on_close, on_fork)
-    return lambda: watchers.pop(key, None) and None
+    try:
+        watchers[key] = _Watcher(on_close, on_fork)
+        return lambda: watchers.pop(key, None) and None
+    except BaseException:  # such as Ctrl-C: nobody could take it off
+        watchers.pop(key, None)
+        raise
 
 
 def _latest_first(watchers: dict[int, _Watcher]) -> list[_Watcher]:

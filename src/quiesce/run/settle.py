@@ -299,8 +299,8 @@ async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unle
             await state.shield.wait((task,), seconds=FINAL_GRACE)
     finally:
         if not task.done():
-            task.cancel()
             state.foreign_tasks.abandoned.append(task)
+            task.cancel()  # raises when the loop was closed
 
 
 # --- Saving --------------------------------------------------------------------------------------------------------

@@ -41,14 +41,18 @@ class AnswerCounter:
 
     def catch_up(self, blocks: Iterable[Block]) -> None:
         """Count what is new."""
-        for index, block in enumerate(blocks):
-            if index == len(self._counters):
-                self._counters.append(counter_in(self.vocabulary))
-                self._read.append(0)
-                self._counters[index].add(block.name)
-            counter, read = self._counters[index], self._read[index]
-            counter.add(block.parts.text(read))
-            self._read[index] = len(block.parts)
+        try:
+            for index, block in enumerate(blocks):
+                if index == len(self._counters):
+                    self._counters.append(counter_in(self.vocabulary))
+                    self._read.append(0)
+                    self._counters[index].add(block.name)
+                counter, read = self._counters[index], self._read[index]
+                counter.add(block.parts.text(read))
+                self._read[index] = len(block.parts)
+        except BaseException:
+            self._start_over()
+            raise
 
     @property
     def roughly(self) -> int:
@@ -61,7 +65,16 @@ class AnswerCounter:
         """Every block, counted to its end. One that would take too long to count has no units."""
         blocks = list(blocks)
         self.catch_up(blocks)
-        return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
+        try:
+            return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
+        except BaseException:
+            self._start_over()
+            raise
+
+    def _start_over(self) -> None:
+        """Forget what was counted: after an exception such as Ctrl-C, it may be half done."""
+        self._counters.clear()
+        self._read.clear()
 
 
 def count_answer(
