@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from quiesce import Conversation
 from quiesce.messages import Text, UserMessage
 from quiesce.models.base import ModelRequest, ToolSpec
+from quiesce.usage.estimate.calibration import Calibration
+from quiesce.usage.estimate.content import Kind, TextPiece
 from quiesce.usage.estimate.estimator import UsageEstimator
+from quiesce.usage.estimate.ratio import TokenRatio
 
 from .billed_input import counter
 from .held_out_requests import STAND_INS, harmony
@@ -45,3 +50,29 @@ def test_definitions_that_are_only_referred_to_need_not_be_billed() -> None:
     request = ModelRequest((UserMessage((Text("Build."),)),), None, (tool,))
     figure = UsageEstimator("openai-chat:gpt-4o").input(Conversation(), sent(request))
     assert figure.low <= harmony(counter("o200k_base"), request.tools)
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("parts", [1, 150])
+@pytest.mark.parametrize("words", ["some words ", "it's another word "])
+def test_texts_that_no_model_takes_are_bounded_by_a_look_at_their_beginning(
+    words: str, parts: int, learnt: bool
+) -> None:
+    """They are estimated in one step of the event loop."""
+    calibration = Calibration()
+    if learnt:
+        calibration.learn_ratio("m", f"{Kind.PROSE}/bytes", 1000, 300)
+    ratio = TokenRatio("m", None, calibration)
+
+    def bounded(size: int) -> float:
+        text = words * (size // len(words) // parts)
+        pieces = [TextPiece(Kind.PROSE, text)] * parts
+        begun = time.thread_time()
+        span = ratio.total(pieces)
+        took = time.thread_time() - begun
+        assert span.high is not None
+        assert parts <= span.low < span.value < span.high <= size + 2 * parts
+        return took
+
+    usual = min(bounded(1 << 20) for _ in range(3))
+    assert min(bounded(8 << 20) for _ in range(3)) < 4 * usual

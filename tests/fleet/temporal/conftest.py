@@ -103,7 +103,7 @@ class TemporalUnderTest:
         await self._described(run_id, found)
 
     async def is_started(self, run_id: str) -> None:
-        """Wait until a worker has the only activity of a run, and Temporal has heard of it.
+        """Wait until a worker has begun the only activity of a run, and Temporal has its first heartbeat.
 
         Another call waits for another start: Temporal takes a while to notice that the worker of this one is lost.
         """
@@ -113,7 +113,8 @@ class TemporalUnderTest:
             nonlocal started
             pending = description.raw_description.pending_activities
             started = tuple((each.activity_id, each.attempt) for each in pending)
-            return [each.state for each in pending] == [_STARTED] and self._started.get(run_id) != started
+            begun = [each.state for each in pending if each.heartbeat_details.payloads]
+            return begun == [_STARTED] and len(pending) == 1 and self._started.get(run_id) != started
 
         await self._described(run_id, found)
         self._started[run_id] = started

@@ -6,10 +6,18 @@ The agent is that of the fleet's tests: `work:N` may not run twice, `again:N` ma
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
+from temporalio.service import RPCError
+from temporalio.worker import Worker
 
+from quiesce.fleet.temporal.progress import MAX_LOSSES
+from quiesce.fleet.temporal.records import MODEL_CALL, RunInfo
+from quiesce.fleet.temporal.workflow import RunWorkflow
 from quiesce.messages import Outcome, ToolMessage
 from quiesce.usage.figure import Provenance
 
@@ -105,6 +113,46 @@ def test_a_frozen_worker_that_wakes_changes_nothing(run_temporal: RunTemporal) -
             victim.thaw()
             assert await asyncio.to_thread(victim.terminate) == 0
             assert await temporal.rest(run.id) == ended
+
+    run_temporal(test)
+
+
+def test_activities_that_no_worker_begins_are_given_to_others(run_temporal: RunTemporal) -> None:
+    """As by a frozen worker, whose open polls still take activities: nothing of the run is lost with them."""
+
+    async def test(temporal: TemporalUnderTest) -> None:
+        queue = TaskQueue(name=f"{temporal.queue}/agent")
+        poll = PollActivityTaskQueueRequest(namespace="default", task_queue=queue, identity="frozen")
+        async with Worker(
+            temporal.client,
+            task_queue=temporal.queue,
+            workflows=[RunWorkflow],
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        ):
+            run = await temporal.fleet.start("agent", "again:0 the end", lease=0.5)
+            given = [await temporal.client.workflow_service.poll_activity_task_queue(poll) for _ in range(MAX_LOSSES)]
+            assert {each.activity_type.name for each in given} == {MODEL_CALL}
+        async with temporal.worker(agent):
+            ended = await temporal.rest(run.id)
+        assert (ended.reason, outcomes(ended)) == ("end_turn", [Outcome.COMPLETED])
+        assert ended.receipt is not None
+        assert ended.receipt.usage.calls == 2
+        late = temporal.client.get_async_activity_handle(task_token=given[-1].task_token)
+        with pytest.raises(RPCError):  # a worker that wakes does not begin what it was given
+            await late.heartbeat()
+
+    run_temporal(test)
+
+
+def test_an_activity_that_fails_before_it_begins_ends_the_run(run_temporal: RunTemporal) -> None:
+    def no_deps(_: RunInfo) -> object:
+        raise RuntimeError("no database")
+
+    async def test(temporal: TemporalUnderTest) -> None:
+        async with temporal.worker(agent, deps=no_deps):
+            run = await temporal.fleet.start("agent", "the end")
+            ended = await temporal.rest(run.id)
+        assert (ended.reason, ended.error) == ("error", "no database")
 
     run_temporal(test)
 

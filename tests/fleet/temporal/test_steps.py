@@ -13,8 +13,8 @@ import pytest
 from quiesce import Agent, Limits, ToolContext, handoff, tool
 from quiesce.conversation.conversation import ConversationState
 from quiesce.conversation.validity import faults, user_message
-from quiesce.fleet.temporal.progress import RunProgress
-from quiesce.fleet.temporal.records import StepInput, StepResult, WorkflowInput, plain, read
+from quiesce.fleet.temporal.progress import MAX_LOSSES, MAX_NOT_BEGUN, RunProgress
+from quiesce.fleet.temporal.records import OnWorkerLoss, StepInput, StepResult, WorkflowInput, plain, read
 from quiesce.fleet.temporal.step import start_step, step_result
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import Outcome, ToolMessage
@@ -162,10 +162,55 @@ async def test_a_prompt_that_was_never_sent_is_not_in_the_conversation() -> None
     given = WorkflowInput("agent", user_message("go"), "queue")
     unsent, lost = RunProgress("run", given), RunProgress("run", given)
     assert unsent.sealed() == ()
-    assert lost.lose_model_call(())
+    assert lost.lose_model_call((), lost.losses)
     assert [type(each).__name__ for each in lost.sealed()] == ["UserMessage", "AssistantMessage"]
     assert not faults(lost.sealed())
     assert ConversationState() == unsent.model_call().conversation
+
+
+def with_three_calls(answers: StepResult, on_worker_loss: OnWorkerLoss = "continue") -> RunProgress:
+    progress = RunProgress("run", WorkflowInput("agent", user_message("go"), "queue", on_worker_loss=on_worker_loss))
+    assert not progress.take_model_call(answers)
+    assert len(progress.calls) == 3
+    return progress
+
+
+@pytest.mark.promise("P9")
+async def test_calls_that_are_lost_with_one_worker_are_one_loss() -> None:
+    """Three calls at once are not three losses; three workers in succession are, also for calls beside others."""
+
+    @tool(idempotent=True)
+    async def ping() -> str:
+        """Ping."""
+        return "pong"
+
+    agent = Agent(ScriptedModel(then=[Call("ping"), Call("ping"), Call("ping")]), tools=[ping])
+    answer = await performed(agent, RunProgress("run", WorkflowInput("a", user_message("go"), "q")).model_call())
+    progress = with_three_calls(answer)
+    for losses in range(MAX_LOSSES - 1):
+        assert [progress.lose_tool_call(position, (), losses) for position in range(3)] == [True] * 3
+        assert (progress.losses, progress.reason) == (losses + 1, "")
+    assert [progress.lose_tool_call(position, (), MAX_LOSSES - 1) for position in range(3)] == [False] * 3
+    assert progress.reason == "crashed"
+    sealed = with_three_calls(answer, "seal")
+    assert not sealed.lose_tool_call(0, (), 0)
+    assert sealed.reason == "crashed"
+
+
+@pytest.mark.promise("P9")
+async def test_a_step_that_no_worker_begins_is_given_out_again_and_not_for_ever() -> None:
+    agent = Agent(ScriptedModel(then="Done."))
+    progress = RunProgress("run", WorkflowInput(agent.name, user_message("go"), "queue"))
+    assert [progress.leave_unbegun() for _ in range(MAX_NOT_BEGUN - 1)] == [True] * (MAX_NOT_BEGUN - 1)
+    assert progress.lose_model_call((), progress.losses)  # a worker has begun: the others are not in succession
+    assert progress.leave_unbegun()
+    assert not progress.take_model_call(await performed(agent, progress.model_call()))
+    assert [progress.leave_unbegun() for _ in range(MAX_NOT_BEGUN)] == [True] * (MAX_NOT_BEGUN - 1) + [False]
+    never = RunProgress("run", WorkflowInput(agent.name, user_message("go"), "queue"))
+    assert [never.leave_unbegun() for _ in range(MAX_NOT_BEGUN)][-1] is False
+    assert never.reason == "crashed"
+    assert never.sealed() == ()  # nothing was sent
+    assert not never.receipts.requests
 
 
 @pytest.mark.promise("P8")

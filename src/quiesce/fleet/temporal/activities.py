@@ -10,14 +10,16 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 from temporalio import activity
-from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import AsyncActivityCancelledError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from ...agent import AnyAgent
 from ...cancellation import Cause, Mode
 from ...run.handle import Run
 from ...usage.ledger import NOTHING_KNOWN, LedgerEntry
 from .receipts import CANCELLED, SHUTDOWN
-from .records import MODEL_CALL, MORE_URGENT, TOOL_CALL, HeartbeatDetails, RunInfo, StepInput, plain, read
+from .records import MODEL_CALL, MORE_URGENT, NOT_BEGUN, TOOL_CALL, HeartbeatDetails, RunInfo, StepInput, plain, read
 from .step import start_step, step_result
 
 _log: Final = logging.getLogger("quiesce.fleet")
@@ -44,7 +46,10 @@ class StepActivities:
         return await self._perform(read(given, StepInput))
 
     async def _perform(self, step: StepInput) -> dict[str, Any]:
+        is_cancelled = not await _begin(self._first_heartbeat(step))
         run = start_step(self._agent, step, await self._made_deps(step.run))
+        if is_cancelled:
+            run.cancel(CANCELLED.reason, source=CANCELLED.source)
         beating = asyncio.create_task(self._beat(run, step))
         try:
             await _settled(run, follows_urgency=bool(step.call_id))
@@ -58,11 +63,43 @@ class StepActivities:
         made = self._deps(run)
         return (await made if inspect.isawaitable(made) else made,)
 
+    def _first_heartbeat(self, step: StepInput) -> HeartbeatDetails:
+        """What is to be booked if the worker is lost before it can say more: a request that may have been sent."""
+        if step.call_id:
+            return HeartbeatDetails()
+        return HeartbeatDetails((LedgerEntry("", step.run.id, self._agent.config.model.name, 1, 1),))
+
     async def _beat(self, run: Run[Any], step: StepInput) -> None:
         """Tell Temporal that the worker is alive, and what is to be booked if this is the last that it hears."""
         while True:
-            activity.heartbeat(plain(HeartbeatDetails(_if_lost(run, is_model_call=not step.call_id))))
             await asyncio.sleep(self._heartbeat)
+            activity.heartbeat(plain(HeartbeatDetails(_if_lost(run, is_model_call=not step.call_id))))
+
+
+async def _begin(first: HeartbeatDetails) -> bool:
+    """Wait until Temporal has the first heartbeat. Whether the step is still wanted: it may be cancelled already.
+
+    So the workflow knows of a lost activity without a heartbeat that it has done nothing, and a worker that was frozen
+    does not begin what was given to another one. Raises an `ApplicationError` of the type `NOT_BEGUN`.
+    """
+    token = activity.info().task_token
+    try:
+        await activity.client().get_async_activity_handle(task_token=token).heartbeat(plain(first))
+    except AsyncActivityCancelledError:
+        return False
+    except RPCError as error:
+        raise _not_begun(str(error)) from error
+    except asyncio.CancelledError:
+        if _cause() is SHUTDOWN:
+            raise _not_begun(SHUTDOWN.reason) from None
+        raise
+    return True
+
+
+def _not_begun(why: str) -> ApplicationError:
+    """For Temporal's log it is no failure."""
+    category = ApplicationErrorCategory.BENIGN
+    return ApplicationError(f"The step has not begun: {why}", type=NOT_BEGUN, category=category)
 
 
 def _if_lost(run: Run[Any], *, is_model_call: bool) -> tuple[LedgerEntry, ...]:

@@ -22,6 +22,10 @@ from .records import PlannedCall, RunInfo, StepInput, StepResult, WorkflowInput
 # A run that was lost with so many workers may be what ended them: it is sealed, and does not go on.
 MAX_LOSSES: Final = 3
 
+# The same for a step that so many workers in succession have not begun. More are allowed: a worker that is frozen, or
+# cut off, is still given an activity for each poll that it has open. The SDK has five.
+MAX_NOT_BEGUN: Final = 12
+
 
 class RunProgress:
     """The conversation of a run, its turn, and why it ended. Only for its workflow."""
@@ -32,7 +36,10 @@ class RunProgress:
         self._conversation = ConversationState(given.messages)
         self._plan: tuple[PlannedCall, ...] = ()
         self._cut_note = DEFAULT_CUT_NOTE
-        self._losses = 0
+        self.losses = 0
+        """How many times workers were lost with steps that had begun."""
+        self._not_begun = 0
+        """How many steps were not begun by their workers, since the last one that was."""
         self.receipts: Final = StepReceipts(run_id)
         self.reason = ""
         """Why the run does not go on, when that is not a stop that was asked of the workflow."""
@@ -69,7 +76,7 @@ class RunProgress:
 
     def take_model_call(self, result: StepResult) -> bool:
         """A model call has ended. Whether it is to be made again: its worker has shut down."""
-        self._cut_note = result.cut_note
+        self._cut_note, self._not_begun = result.cut_note, 0
         self.receipts.add(result.receipt)
         if self.receipts.was_drained(result.receipt):
             return True
@@ -81,6 +88,7 @@ class RunProgress:
 
     def take_tool_call(self, position: int, given: StepInput, result: StepResult) -> bool:
         """A tool call has ended. Whether it is to run again: its worker has shut down, and it may run twice."""
+        self._not_begun = 0
         self.receipts.add(result.receipt)
         before, drained = self.calls[position], self.receipts.was_drained(result.receipt)
         after = _settled(before, result.conversation)
@@ -94,20 +102,34 @@ class RunProgress:
             self._end(result)
         return False
 
-    def lose_model_call(self, entries: tuple[LedgerEntry, ...]) -> bool:
-        """The worker of a model call is lost. Whether the model is to be called again. The usage is not known."""
+    def lose_model_call(self, entries: tuple[LedgerEntry, ...], losses: int) -> bool:
+        """The worker of a model call is lost. Whether the model is to be called again. The usage is not known.
+
+        `losses` is what it was when the call was scheduled.
+        """
         unknown = LedgerEntry("", self._run.id, "unknown", self.receipts.requests + 1, 1)
         self.receipts.book(entries or (unknown,))
-        return self._may_go_on()
+        return self._may_go_on(losses)
 
-    def lose_tool_call(self, position: int, entries: tuple[LedgerEntry, ...]) -> bool:
-        """The worker of a tool call is lost. Whether the call is to run again; otherwise it is `unknown`."""
+    def lose_tool_call(self, position: int, entries: tuple[LedgerEntry, ...], losses: int) -> bool:
+        """The worker of a tool call is lost. Whether the call is to run again; otherwise it is `unknown`.
+
+        `losses` is what it was when the call was scheduled.
+        """
         self.receipts.book(entries)
-        if self._may_go_on() and self._plan[position].idempotent:
+        if self._may_go_on(losses) and self._plan[position].idempotent:
             return True
         call = self.calls[position].call
         self._replace(position, PendingCall(call, unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE)))
         self.receipts.note_calls([CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False, detail=UNKNOWN_SENTENCE)])
+        return False
+
+    def leave_unbegun(self) -> bool:
+        """A worker was given a step, and has not begun it. Whether the step is to be given to another one."""
+        self._not_begun += 1
+        if self._not_begun < MAX_NOT_BEGUN:
+            return True
+        self.reason = self.reason or "crashed"
         return False
 
     def fail(self, error: str) -> None:
@@ -115,9 +137,11 @@ class RunProgress:
         if not self.reason:
             self.reason, self.error = "error", error
 
-    def _may_go_on(self) -> bool:
-        self._losses += 1
-        if self._given.on_worker_loss == "continue" and self._losses < MAX_LOSSES:
+    def _may_go_on(self, losses: int) -> bool:
+        self._not_begun = 0
+        if losses == self.losses:  # otherwise it was lost with a call beside it, which was counted
+            self.losses += 1
+        if self._given.on_worker_loss == "continue" and self.losses < MAX_LOSSES:
             return True
         self.reason = self.reason or "crashed"
         return False

@@ -22,6 +22,7 @@ TOOL_CALL: Final = "quiesce_tool_call"
 STOP: Final = "quiesce_stop"
 ANSWER: Final = "quiesce_answer"
 MORE_URGENT: Final = "quiesce_more_urgent"
+NOT_BEGUN: Final = "quiesce_not_begun"
 
 # running   the workflow is under way, or waits for a worker
 # ended     at rest, with its receipt
@@ -113,7 +114,10 @@ class StepResult(Struct, frozen=True):
 
 
 class HeartbeatDetails(Struct, frozen=True):
-    """What is kept of an activity whose worker is lost: the requests that it has sent."""
+    """What is kept of an activity whose worker is lost: the requests that it has sent.
+
+    Temporal has the first one before the step begins. An activity that is lost without one has done nothing.
+    """
 
     entries: tuple[LedgerEntry, ...] = ()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -27,6 +27,7 @@ from .records import (
     ANSWER,
     MODEL_CALL,
     MORE_URGENT,
+    NOT_BEGUN,
     STOP,
     TOOL_CALL,
     WORKFLOW,
@@ -51,6 +52,10 @@ class _Lost(NamedTuple):
     entries: tuple[LedgerEntry, ...]
 
 
+class _NotBegun(NamedTuple):
+    """A worker was given an activity and has not begun it: it was lost or frozen by then, or is shutting down."""
+
+
 class _Failed(NamedTuple):
     """An activity could not do its work."""
 
@@ -59,6 +64,9 @@ class _Failed(NamedTuple):
 
 class _NotStarted(NamedTuple):
     """An activity was cancelled before a worker had it."""
+
+
+_Unfinished: TypeAlias = _Lost | _NotBegun | _Failed | _NotStarted
 
 
 @workflow.defn(name=WORKFLOW, sandboxed=False)
@@ -131,11 +139,14 @@ class RunWorkflow:
     async def _call_model(self) -> None:
         again = True
         while again and not self._wants(Mode.AFTER_TOOLS):
+            losses = self._progress.losses
             match await self._step(MODEL_CALL, self._progress.model_call(), Mode.AFTER_TOOLS):
                 case StepResult() as result:
                     again = self._progress.take_model_call(result)
                 case _Lost(entries):
-                    again = self._progress.lose_model_call(entries)
+                    again = self._progress.lose_model_call(entries, losses)
+                case _NotBegun():
+                    again = self._progress.leave_unbegun()
                 case _Failed(error):
                     again = self._progress.fail(error) or False
                 case _NotStarted():
@@ -145,12 +156,14 @@ class RunWorkflow:
         progress, answers = self._progress, dict[str, Any]()
         await workflow.wait_condition(lambda: progress.may_start(position) or self._is_stopping)
         while not self._is_stopping:
-            step = progress.tool_call(position, answers)
+            step, losses = progress.tool_call(position, answers), progress.losses
             match await self._step(TOOL_CALL, step, Mode.NOW):
                 case StepResult() as result:
                     again = progress.take_tool_call(position, step, result)
                 case _Lost(entries):
-                    again = progress.lose_tool_call(position, entries)
+                    again = progress.lose_tool_call(position, entries, losses)
+                case _NotBegun():
+                    again = progress.leave_unbegun()
                 case _Failed(error):
                     again = progress.fail(error) or False
                 case _NotStarted():
@@ -159,14 +172,15 @@ class RunWorkflow:
             asked = progress.calls[position].interrupts
             if not again and not asked:
                 return
-            answers = await self._answered({each.id for each in asked}) if asked else {}
+            if not again:
+                answers = await self._answered({each.id for each in asked})
 
     @property
     def _is_stopping(self) -> bool:
         """Whether no more tools are to start."""
         return bool(self._progress.reason) or self._wants(Mode.AFTER_TOOLS)
 
-    async def _step(self, activity: str, step: StepInput, cut_by: Mode) -> StepResult | _Lost | _Failed | _NotStarted:
+    async def _step(self, activity: str, step: StepInput, cut_by: Mode) -> StepResult | _Unfinished:
         """Run an activity, once: what is to be repeated is decided here, where it is known what was lost."""
         handle = workflow.start_activity(
             activity,
@@ -226,13 +240,13 @@ class RunWorkflow:
         )
 
 
-def _outcome_of(error: ActivityError) -> _Lost | _Failed | _NotStarted:
+def _outcome_of(error: ActivityError) -> _Unfinished:
     match error.cause:
         case CancelledError():
             return _NotStarted()
         case TimeoutError(last_heartbeat_details=details):
-            return _Lost(read(details[0], HeartbeatDetails).entries if details else ())
+            return _Lost(read(details[0], HeartbeatDetails).entries) if details else _NotBegun()
         case ApplicationError() as cause:
-            return _Failed(cause.message)
+            return _NotBegun() if cause.type == NOT_BEGUN else _Failed(cause.message)
         case cause:
             return _Failed(str(cause or error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -38,6 +38,9 @@ _AS_DIGITS: Final = bytes(
     ord("0") if each in b"0123456789" or (each >= 0xC2 and each not in _FIRST_OF_TWO) else each for each in range(256)
 )
 _SAMPLE: Final = 65536
+# Texts longer than models take are looked at so far, for the most tokens that they can have; beyond, each byte may be
+# one. To look at all of them would hold the event loop, for 60 ms with the longest prompt that a server takes.
+_LOOKED_AT: Final = 1 << 20
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
 # What surrounds a call that a model writes, before that was learnt: value, low, high.
@@ -98,29 +101,32 @@ class TokenRatio:
         With neither a vocabulary nor a calibration, the sum is made here directly: that is every run's ordinary case.
         """
         if self.vocabulary is not None or self.model in self.calibration.ratios:
-            return NOTHING.plus(
-                *[
-                    self.measure(each.kind, each.text)
-                    if each.units is None
-                    else self.in_units(each.kind, each.units, each.text)
-                    for each in texts
-                ]
-            )
-        value, low, high = 0.0, 0, 0.0
+            return NOTHING.plus(*self._measured(texts))
+        value, low, high, look = 0.0, 0, 0.0, _LOOKED_AT
         for each in texts:
             if each.text:
-                size, fewest, most = _bounds(each.text)
+                size, fewest, most = _bounds(each.text, look)
+                look = max(0, look - size)
                 value += size / BYTES_PER_TOKEN[each.kind]
                 low += fewest
                 high += most
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
+
+    def _measured(self, texts: Iterable[TextPiece]) -> Iterator[Span]:
+        look = _LOOKED_AT
+        for each in texts:
+            if each.units is None:
+                yield self.measure(each.kind, each.text, look)
+            else:
+                yield self.in_units(each.kind, each.units, each.text, look)
+            look = max(0, look - len(each.text))
 
     def messages(self, size: MessageSize) -> Span:
         """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
         texts = self.total(size.pieces)
         if not size.optional:
             return texts
-        optional = [self.measure(each.kind, each.text) for each in size.optional]
+        optional = self._measured(size.optional)
         return texts.plus(*[Span(0.0, 0.0, span.high, span.source) for span in optional])
 
     def sent(self, texts: Span, messages: int, calls: int, media: int) -> Span:
@@ -132,20 +138,20 @@ class TokenRatio:
             beside.append(self.spread("medium", media, otherwise=_PER_MEDIUM))
         return texts.plus(*beside)
 
-    def measure(self, kind: Kind, text: str) -> Span:
-        """What a text costs."""
+    def measure(self, kind: Kind, text: str, look: int = _LOOKED_AT) -> Span:
+        """What a text costs; `look` is how much of it is looked at."""
         if not text:
             return NOTHING
         vocabulary = self.vocabulary
         if vocabulary is None or vocabulary.takes_long(text):
-            return self.in_bytes(kind, text)
+            return self.in_bytes(kind, text, look)
         return self.in_tokens(kind, vocabulary.count(text))
 
-    def in_units(self, kind: Kind, units: int, text: str) -> Span:
+    def in_units(self, kind: Kind, units: int, text: str, look: int = _LOOKED_AT) -> Span:
         """What a text costs that is counted already, in this ratio's unit."""
         if not units:
             return NOTHING
-        return self.in_bytes(kind, text) if self.vocabulary is None else self.in_tokens(kind, units)
+        return self.in_bytes(kind, text, look) if self.vocabulary is None else self.in_tokens(kind, units)
 
     def in_tokens(self, kind: Kind, tokens: int) -> Span:
         """What a text costs that has so many tokens in the vocabulary."""
@@ -164,9 +170,9 @@ class TokenRatio:
             return Span(tokens, low, high, Provenance.TOKENIZED)
         return scaled
 
-    def in_bytes(self, kind: Kind, text: str) -> Span:
+    def in_bytes(self, kind: Kind, text: str, look: int = _LOOKED_AT) -> Span:
         """What a text costs by its bytes."""
-        size, floor, ceiling = _bounds(text)
+        size, floor, ceiling = _bounds(text, look)
         span = self._learnt(kind, size)
         if span is None:
             return Span(size / BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
@@ -245,20 +251,21 @@ def _calibrated(ratio: Ratio, units: int) -> Span:
     return Span(units * ratio.mean, low, units * ratio.high * (1 + ratio.margin) + _PAD, Provenance.CALIBRATED)
 
 
-def _bounds(text: str) -> tuple[int, int, float]:
-    """The bytes of a text, and the fewest and the most tokens that it can have."""
+def _bounds(text: str, look: int) -> tuple[int, int, float]:
+    """The bytes of a text, and the fewest and the most tokens that it can have, by a look at so many bytes of it."""
     data = text.encode("utf-8", "surrogatepass")
     size = len(data)
     is_ascii = size == len(text)
+    data = data[:look]
     letters = b" " + data.translate(_AS_LETTERS)
     single, double, longer = letters.count(b" a"), letters.count(b" aa"), letters.count(b" aaa")  # or longer, each
     small = letters.count(b"a") - (single + double - 2 * longer)
     spaces = data.count(b" ")
     if spaces:
         spaces -= data.translate(_AS_DIGITS).count(b" 0")
-    pairs = 0 if is_ascii else size - len(data.translate(None, _FIRST_OF_TWO))
+    pairs = 0 if is_ascii else len(data) - len(data.translate(None, _FIRST_OF_TWO))
     most = size - small * (1 - _PER_SMALL_LETTER) - spaces * (1 - _PER_SPACE) - pairs + 2
-    sample = text[:_SAMPLE]
+    sample = text[: min(_SAMPLE, look)]
     if "'" in sample:
         fewest = len((_WORD if is_ascii else _WHOLE_WORD).findall(sample))
     else:
