@@ -268,6 +268,7 @@ def test_at_each_line_that_waits_for_code_of_other_people(waits_for: str) -> Non
             assert model.open_streams == len(left) <= drains
             agent.config.drain_pool.cut()
             await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.wait(callers)  # what they have waited for is there, and they are about to go on
 
         with asyncio.Runner() as runner:
             press(lambda: runner.run(go()))
