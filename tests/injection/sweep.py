@@ -16,6 +16,7 @@ from quiesce.testing.injector import FAULTS, Injection
 from quiesce.testing.stop_everywhere import _as_scenario, _Sweep
 from quiesce.testing.trial import TrialResult
 
+from .sources import READERS, read_by
 from .test_faults import follow_up
 from .workloads import WORKLOADS
 
@@ -54,9 +55,10 @@ class CountingSweep(_Sweep):
 
 def row(name: str, options: argparse.Namespace) -> CountingSweep:
     """All stops of one workload."""
-    sweep = CountingSweep(name, eager=options.loop == "eager")
-    for source in SETS[options.chosen]:
-        sweep.stop_from(source, options.stride, distinct=options.distinct)
+    with read_by(options.reader):
+        sweep = CountingSweep(name, eager=options.loop == "eager")
+        for source in SETS[options.chosen]:
+            sweep.stop_from(source, options.stride, distinct=options.distinct)
     points = ", ".join(f"{count} {kind}s" for kind, count in sweep.report.points.items())
     print(f"| {name} | {points} | {sweep.report.runs} | {len(sweep.found)} |", flush=True)
     return sweep
@@ -67,13 +69,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loop", choices=LOOPS, default="asyncio", help="the event loop, or eager tasks on asyncio's")
     parser.add_argument("--set", choices=SETS, default="stops", dest="chosen", help="which sources of stops")
+    parser.add_argument("--reader", choices=READERS, default="run", help="the task that reads the model")
     parser.add_argument("--stride", type=int, default=1, help="every n-th point only")
     parser.add_argument("--distinct", action="store_true", help="each line of source the first and the last time only")
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help="all of them if none is named")
     options = parser.parse_args()
     if options.loop == "uvloop":
         use_uvloop()
-    print(f"Python {platform.python_version()}, {options.loop}, {options.chosen}, every {options.stride}. point")
+    how = f"{options.loop}, {options.chosen}, read by the {options.reader}, every {options.stride}. point"
+    print(f"Python {platform.python_version()}, {how}")
     print("| workload | points | stops | violations |\n|---|---|---|---|")
     began = time.monotonic()
     rows = [row(name, options) for name in options.names or WORKLOADS]

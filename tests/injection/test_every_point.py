@@ -10,30 +10,34 @@ import pytest
 from quiesce.errors import ConfigurationError
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
-from .sources import DIFFERENT_SOURCES, SOME_POINTS
+from .sources import DIFFERENT_SOURCES, READERS, SOME_POINTS, read_by
 from .workloads import WORKLOADS
 
 RECORDED = Path(__file__).parent / "points.json"
 pytestmark = pytest.mark.promise("P1", "P2")
 
 
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_stop_at_every_point(name: str) -> None:
+def test_stop_at_every_point(name: str, reader: str) -> None:
     """At every point from one source, at some from those that take other ways into a run; the whole in `make proof`."""
     first, *others = DIFFERENT_SOURCES
-    print(stop_everywhere(WORKLOADS[name], sources=[first], name=name))
-    report = stop_everywhere(WORKLOADS[name], sources=others, stride=SOME_POINTS, name=name)
+    with read_by(reader):
+        print(stop_everywhere(WORKLOADS[name], sources=[first], name=name))
+        report = stop_everywhere(WORKLOADS[name], sources=others, stride=SOME_POINTS, name=name)
     print(report)
-    recorded = json.loads(RECORDED.read_text())[name]
+    recorded = json.loads(RECORDED.read_text())[reader][name]
     for kind, points in recorded.items():
         if kind in report.points:
             assert report.points[kind] >= points, f"{name} had {points} {kind}s; a drop must be recorded on purpose"
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_stop_at_every_point_from_every_source(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name))
+def test_stop_at_every_point_from_every_source(name: str, reader: str) -> None:
+    with read_by(reader):
+        print(stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -50,7 +54,7 @@ def test_stop_between_any_two_lines(name: str) -> None:
 
 def test_there_are_enough_workloads() -> None:
     recorded = json.loads(RECORDED.read_text())
-    assert recorded.keys() == WORKLOADS.keys()
+    assert all(recorded[reader].keys() == WORKLOADS.keys() for reader in READERS)
     assert len(WORKLOADS) >= 20
 
 

@@ -102,6 +102,10 @@ class Model(Protocol):
 
     A model may have an attribute `supports_prefill`: true when a request may end with an assistant message, which the
     model then goes on with.
+
+    A model may have an attribute `cancels_at_once`: true when a stream that is cancelled ends without waiting for
+    anything, wherever it is. A run then reads it in its own task. Any other model is read in a task of its own, which a
+    stop can leave behind.
     """
 
     @property

@@ -146,6 +146,11 @@ class ScriptedModel:
         self._then: Final = then
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
 
+    @property
+    def cancels_at_once(self) -> bool:
+        """Whether a cancelled stream ends without waiting for anything. Not known of a subclass that streams itself."""
+        return type(self).stream is ScriptedModel.stream
+
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[events.Delta]]:
         """Stream the next answer."""

@@ -80,7 +80,8 @@ class ForeignTasks:
     def note_closing(self) -> None:
         """The task that calls this has nothing left to do but to close its connection.
 
-        Many libraries would never give the connection back to its pool if that were cut.
+        Many libraries would never give the connection back to its pool if that were cut. The run's own task is not
+        concerned: what it reads itself is closed in one step.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -157,18 +157,28 @@ async def call_model(state: RunState) -> Phase | None:
     if state.progress.work_token.stop_asked and state.progress.stop_wanted:
         return None
     try:
-        await state.foreign_tasks.run(answer_to(state, builder, request), "model stream", state.spending.adopt_stream)
+        reading = answer_to(state, builder, request)
+        if reads_in_own_task(state):
+            await reading
+        else:
+            await state.foreign_tasks.run(reading, "model stream", state.spending.adopt_stream)
         if not builder.complete and state.progress.stop_wanted:
             return None
         complete_answer(state, builder)
     except ModelError as error:
-        return retry_or_raise(state, error)
+        return None if state.progress.stop_wanted else retry_or_raise(state, error)  # the stop came first, or with it
     except GuardrailTripped as tripped:
         return stop_for_guardrail(state, builder, tripped)
     if state.spending.bill.terms.estimator.waits_for_price:
         await state.spending.bill.terms.estimator.price_known()
     state.spending.close_entry("completed")
     return Phase.ANSWERED
+
+
+def reads_in_own_task(state: RunState) -> bool:
+    """Whether the run reads the answer itself: a stop of that waits for nothing, and nothing goes on after it."""
+    config, policy = state.config, state.spending.bill.terms.policy
+    return getattr(config.model, "cancels_at_once", False) and policy.action != "drain" and not config.middleware
 
 
 def answer_to(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> Coroutine[Any, Any, None]:
@@ -192,7 +202,7 @@ def stop_for_guardrail(state: RunState, builder: AnswerBuilder, tripped: Guardra
 
 async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
-    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
+    caller = current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     token, timeouts = state.progress.work_token, state.config.stream_timeouts
     try:
         async with (
@@ -210,6 +220,9 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
         if not is_own_error(error):
             raise
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {str(error).rstrip('.')}.") from error
+    finally:
+        with suppress(ValueError):  # the loop was closed, and this is no step of the task
+            current_run.reset(caller)
 
 
 async def read_deltas(
@@ -252,7 +265,7 @@ def complete_answer(state: RunState, builder: AnswerBuilder) -> None:
         if builder.has_content:
             raise StreamBroken("The model's stream ended in the middle of its answer.")
         raise ConnectionFailed("The model's stream ended before its answer.")
-    if state.turn.complete_answer() is None and builder.ended != "max_tokens":
+    if state.turn.end_answer() is None and builder.ended != "max_tokens":
         raise EmptyAnswer(f"The model answered with nothing{builder.detail and f': {builder.detail}'}.")
 
 
@@ -262,7 +275,7 @@ def retry_or_raise(state: RunState, error: ModelError) -> Phase:
     A connection that breaks after the answer is complete has cost nothing.
     """
     builder = state.turn.view.builder
-    if builder is not None and builder.complete and error.retryable and state.turn.complete_answer() is not None:
+    if builder is not None and builder.complete and error.retryable and state.turn.end_answer() is not None:
         state.spending.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
     state.spending.close_entry("failed", error)

@@ -386,7 +386,7 @@ def seal(state: RunState) -> tuple[Message, ...]:
         return ()
     if state.progress.error is not None and return_answers(state):
         return ()
-    answer, builder, batch = state.turn.answer, state.turn.view.builder, state.turn.view.batch
+    answer, builder, batch = state.turn.end_answer(), state.turn.view.builder, state.turn.view.batch
     if batch is None and answer is not None and answer.tool_calls:  # asked for, and never begun
         batch = state.tools.begin_batch(answer.tool_calls)
     if state.progress.finished is not None and state.progress.finished[0] == "interrupt":

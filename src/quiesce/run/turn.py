@@ -129,10 +129,12 @@ class TurnInProgress:
         self._continued = said.content
         self.begin_answer()
 
-    def complete_answer(self) -> AssistantMessage | None:
-        """The model has ended its answer, which is built once; None when it has no content."""
-        self.view = self.view._replace(answer=self.answer)
-        return self.view.answer
+    def end_answer(self) -> AssistantMessage | None:
+        """The answer has come to its end, or is cut here: it is built once. None when it has no content."""
+        answer = self.answer
+        if answer is not self.view.answer:
+            self.view = self.view._replace(answer=answer)
+        return answer
 
     def use_tools(self, batch: ToolBatch) -> None:
         """The answer asks for these tools; none has started."""

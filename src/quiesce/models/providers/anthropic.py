@@ -54,6 +54,7 @@ class Anthropic(PlainModel):
     label: ClassVar[str] = "Anthropic"
     decoder = MessagesDecoder
     tokenizer = "claude"
+    _waits_only_for_provider = True
 
     def __init__(
         self,

@@ -72,6 +72,8 @@ class Local(OpenAIChat):
     Raises `UnknownModel` for a name that is not in `WEIGHTS`, and `MissingExtra` without the package `xllamacpp`.
     """
 
+    _waits_only_for_provider = False
+
     def __init__(
         self,
         model: str = "smollm2",

@@ -40,6 +40,7 @@ class Ollama(PlainModel):
 
     provider = "ollama"
     label: ClassVar[str] = "Ollama"
+    _waits_only_for_provider = True
 
     def __init__(
         self,

@@ -36,6 +36,8 @@ class OpenAIChat(PlainModel):
     address is not known.
     """
 
+    _waits_only_for_provider = True
+
     def __init__(
         self,
         model: str,

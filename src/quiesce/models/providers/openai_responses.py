@@ -49,6 +49,8 @@ class OpenAIResponses(PlainModel):
     `AuthenticationFailed`, and `ConfigurationError` where the address is not known.
     """
 
+    _waits_only_for_provider = True
+
     def __init__(
         self,
         model: str,

@@ -152,7 +152,8 @@ class Connection(asyncio.Protocol):
         if not self.complete:
             with suppress(Exception):  # closed by the other side, or a loop whose sockets cannot do this
                 transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        transport.abort()
+        with suppress(RuntimeError):  # the loop has closed
+            transport.abort()
 
     def _fail(self, error: httpx2.TransportError) -> None:
         self._reusable = False

@@ -60,6 +60,8 @@ class WireModel:
     decoder: ClassVar[Callable[[Failures], Decoder]]
     stop_policy: StopPolicyName = "hang_up"
     tokenizer: str | None = None
+    _waits_only_for_provider: ClassVar[bool] = False
+    """Whether a request waits for nothing but its connection: for no code of users, no thread and no process."""
 
     def __init__(
         self,
@@ -86,6 +88,8 @@ class WireModel:
         self.extra_body: Final = dict(extra_body or {})
         self._http_client: Final = http_client
         self._takes_no_images = False
+        # NO_PROXY alone names no proxy.
+        self._has_own_transport: Final = http_client is None and set(urllib.request.getproxies()) <= {"no"}
         if http_client is None:
             certificates_for(self.base_url)  # read now, when there is no run to hold up
         self._failures: Final = Failures(
@@ -96,6 +100,11 @@ class WireModel:
     def name(self) -> str:
         """What the ledger and the receipts call this model."""
         return f"{self.provider}:{self.model}"
+
+    @property
+    def cancels_at_once(self) -> bool:
+        """Whether a cancelled stream ends without waiting for anything (see `Model`)."""
+        return self._waits_only_for_provider and self._has_own_transport and type(self).stream is WireModel.stream
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self._failures.clean(self.base_url)}>"
@@ -157,7 +166,7 @@ class WireModel:
     def _plain_client(self) -> httpx2.AsyncClient:
         # Redirects are not followed: the key would go wherever they lead.
         certificates = certificates_for(self.base_url)
-        if set(urllib.request.getproxies()) <= {"no"}:  # NO_PROXY alone names none
+        if self._has_own_transport:
             return httpx2.AsyncClient(timeout=self.timeout, transport=StreamingTransport(certificates))
         limits = httpx2.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_IDLE)
         return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=certificates)
