@@ -41,7 +41,7 @@ Outcome: TypeAlias = Literal["killed", "timed out", "survived"]
 def _stopped(*workloads: str) -> tuple[str, ...]:
     """The tests that stop these workloads at every point."""
     name = "tests/injection/test_every_point.py::test_stop_at_every_point_from_every_source"
-    return tuple(f"{name}[{workload}]" for workload in workloads)
+    return tuple(f"{name}[{workload}-{reader}]" for workload in workloads for reader in ("run", "task"))
 
 
 _core = "tests/core/test_{}.py".format
