@@ -235,7 +235,7 @@ class WorkingCopy:
     def __init__(self, directory: Path) -> None:
         self._root: Final = directory
         self._child: subprocess.Popen[bytes] | None = None
-        for name in ("src", "tests", "docs"):  # a test takes its store from a page
+        for name in ("src", "tests", "bench", "docs"):  # tests take a server and a store from the last two
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
 
