@@ -11,7 +11,7 @@ TEST_WORKERS ?= 3
 # Programs that the tests start would compile all that they import, each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-newest lint proof bench rows ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
+.PHONY: help demo test test-newest lint proof proof-long bench rows ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-newest  the core tests on the newest Python of this machine"
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
+	@echo "make proof-long  the same with an hour of soak, 10,000 runs against an adversary, and so on: most of a day"
 	@echo "make bench     the timings, as ratios where that is possible, and the pictures of docs/performance.md"
 	@echo "make rows      each row of docs/performance.md beside bare clients and other frameworks (installs them)"
 	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
@@ -104,6 +105,9 @@ lint: $(VENV)/.dev
 proof: $(VENV)/.parts
 	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200
 	$(BIN)/python tools/mutation.py --sample 300 --seed 1 --jobs $(WORKERS)
+
+proof-long: export QUIESCE_LONG := 1
+proof-long: proof
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
