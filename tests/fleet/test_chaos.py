@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ..sessions.conftest import Postgres
-from ..support.lengths import length
+from ..support.lengths import proof_length
 from .chaos import FAULTS, Chaos, prompts, schedule
 from .conftest import FleetUnderTest, with_fleet
 
@@ -56,7 +56,6 @@ def test_a_seed_gives_the_same_faults_and_prompts_again() -> None:
 @pytest.mark.timeout(1800)
 def test_many_minutes_of_faults(tmp_path: Path) -> None:
     """Ten of them in `make proof-long`."""
-    seconds = length("CHAOS_SECONDS", 240, 600)
-    assert programme(
-        tmp_path, seed=17, workers=8, runs=round(seconds * 5 / 6), seconds=seconds, pause=0.7, lease=4.0
-    ) == len(KINDS)
+    seconds = proof_length("CHAOS_SECONDS", 240, 600)
+    runs = round(seconds * 5 / 6)
+    assert programme(tmp_path, seed=17, workers=8, runs=runs, seconds=seconds, pause=0.7, lease=4.0) == len(KINDS)

@@ -9,15 +9,15 @@ import pytest
 
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
-from ..support.lengths import length
+from ..support.lengths import proof_length
 from .adversary import against_postgres, against_sqlite, check
 from .conftest import Postgres
 
 pytestmark = [pytest.mark.promise("P3", "P9"), pytest.mark.proof, pytest.mark.timeout(7200)]
 
 # Of the runs, one in ten is in Postgres, where they take longer; of the faults, half.
-RUNS = int(length("ADVERSARY_RUNS", 2_000, 10_000))
-FAULTS = int(length("ADVERSARY_FAULTS", 200, 1_000)) // 2
+RUNS = int(proof_length("ADVERSARY_RUNS", 2_000, 10_000))
+FAULTS = int(proof_length("ADVERSARY_FAULTS", 200, 1_000)) // 2
 SEED = int(os.environ.get("QUIESCE_ADVERSARY_SEED", "1"))
 
 

@@ -26,7 +26,7 @@ from quiesce.testing import run_virtual, virtual_time
 from quiesce.testing.virtual_time import VirtualLoop
 
 from ..support.cut_proxy import CutProxy
-from ..support.lengths import length
+from ..support.lengths import proof_length
 from .conftest import Postgres
 from .faulty_store import FATES, Fate
 from .world import World
@@ -34,7 +34,7 @@ from .world import World
 pytestmark = pytest.mark.promise("P3", "P9")
 
 # How many steps the long programmes take, with each store, and what the steps follow from.
-STEPS = int(length("MODEL_STEPS", 10_000, 100_000))
+STEPS = int(proof_length("MODEL_STEPS", 10_000, 100_000))
 SEED = int(os.environ.get("QUIESCE_MODEL_SEED", "1"))
 
 ACTIONS: dict[str, Callable[[World], Awaitable[None]]] = {

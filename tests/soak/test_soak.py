@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from ..sessions.conftest import Postgres
-from ..support.lengths import length
+from ..support.lengths import proof_length
 from .soak import Soak
 
 pytestmark = pytest.mark.promise("P5", "P7")
 
 LOG = Path(__file__).parents[2] / "build" / "soak.log"
-SECONDS = length("SOAK_SECONDS", 600, 3600)
+SECONDS = proof_length("SOAK_SECONDS", 600, 3600)
 SEED = int(os.environ.get("QUIESCE_SOAK_SEED", "14"))
 CPU = float(os.environ.get("QUIESCE_SOAK_CPU", "0.5"))
 

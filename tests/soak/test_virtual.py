@@ -16,14 +16,14 @@ from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing.virtual_time import run_virtual
 
 from ..sessions.faulty_store import FATES, FaultyStore, pass_on
-from ..support.lengths import length
+from ..support.lengths import proof_length
 from .agents import Pace, make_agent
 from .slot import Slot, Tally
 
 pytestmark = pytest.mark.promise("P2", "P9")
 
 SEED = int(os.environ.get("QUIESCE_SOAK_SEED", "1"))
-HISTORIES = int(length("SOAK_HISTORIES", 1000, 3000))
+HISTORIES = int(proof_length("SOAK_HISTORIES", 1000, 3000))
 RUNS = 40
 
 

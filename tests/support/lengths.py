@@ -7,6 +7,6 @@ import os
 LONG = bool(os.environ.get("QUIESCE_LONG"))
 
 
-def length(name: str, usual: float, long: float) -> float:
-    """The length of a programme: `QUIESCE_<name>`, else the long one where `QUIESCE_LONG` is set, else the usual one."""
+def proof_length(name: str, usual: float, long: float) -> float:
+    """What `QUIESCE_<name>` says, else the long length where `QUIESCE_LONG` is set, else the usual one."""
     return float(os.environ.get(f"QUIESCE_{name}") or (long if LONG else usual))
