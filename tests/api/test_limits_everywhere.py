@@ -6,7 +6,7 @@ import pytest
 
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
-from ..injection.sources import DIFFERENT_SOURCES, SOME_POINTS
+from ..injection.sources import DIFFERENT_SOURCES, LINES_APART, SOME_POINTS
 from .limit_workloads import WORKLOADS
 
 pytestmark = pytest.mark.promise("P1", "P2")
@@ -35,4 +35,4 @@ def test_stop_between_lines(name: str) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_stop_between_any_two_lines(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["line"], name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=LINES_APART, name=name))

@@ -9,11 +9,16 @@ from unittest.mock import patch
 
 from quiesce.models.scripted import ScriptedModel
 
+from ..support.lengths import proof_length
+
 # Each takes a way of its own into a run; the others share one of these.
 DIFFERENT_SOURCES: Final = ("task", "hook", "kill", "after_turn", "twice")
 
 # Every third point: neighbours mostly lie in the same await.
 SOME_POINTS: Final = 3
+
+# Of the lines of a workload, each with a play of its own: every third in `make proof`, all in `make proof-long`.
+LINES_APART: Final = int(proof_length("LINES_APART", 3, 1))
 
 # Which task reads the model: the run's own, as it does for models that say `cancels_at_once`, or one of its own.
 READERS: Final = ("run", "task")

@@ -8,6 +8,7 @@ import pytest
 
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
+from .sources import LINES_APART
 from .workloads import WORKLOADS
 
 pytestmark = pytest.mark.promise("P1", "P7")
@@ -68,14 +69,14 @@ never_awaited = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExcep
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_ctrl_c_at_every_line_of_source(name: str) -> None:
     """The first and the last time that a line is executed."""
-    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], distinct=True, name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], distinct=True, stride=LINES_APART, name=name))
 
 
 @pytest.mark.proof
 @never_awaited
 @pytest.mark.parametrize("name", ["text", "one_tool", "stream"])
 def test_ctrl_c_between_any_two_lines(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=LINES_APART, name=name))
 
 
 @pytest.mark.proof
