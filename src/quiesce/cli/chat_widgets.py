@@ -187,7 +187,7 @@ class Note(Static):
         self.transcript: Final = clean(text)
 
 
-class Answer(Markdown):
+class AnswerView(Markdown):
     """An answer of the model, shown while it streams."""
 
     def __init__(self) -> None:

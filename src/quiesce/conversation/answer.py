@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from .._exact import NotPlain, encodes, exact, exact_text
+from .._exact import NotJSON, encodes, exact, exact_text
 from ..errors import ModelProtocolError
 from ..events import (
     AnswerEnd,
@@ -384,7 +384,7 @@ def _made_plain(delta: Delta) -> Delta:
         plain: dict[str, Any] = {
             name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in fields.items()
         }
-    except NotPlain as error:
+    except NotJSON as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
     return replace(delta, **plain)
 

@@ -22,7 +22,7 @@ from . import run_table, webhook_table
 from .cap_table import Share
 from .contact import LEAST_ATTEMPT, StoreContact
 from .database import FleetDatabase
-from .execution import DepsFactory, Execution
+from .execution import Execution, FleetDepsFactory
 from .listener import Listener, is_set_within
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
@@ -85,7 +85,7 @@ class Worker:
         *agents: AnyAgent,
         store: str,
         settings: WorkerSettings | None = None,
-        deps: DepsFactory | None = None,
+        deps: FleetDepsFactory | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self.settings: Final = settings or WorkerSettings()

@@ -27,7 +27,7 @@ from ..questions import CallQuestions
 from .environment import CallEnvironment
 from .function_pickler import pickled
 from .main import CallFrame
-from .pool import Worker, pool
+from .pool import ToolProcess, pool
 
 if TYPE_CHECKING:
     from ..tool import Tool
@@ -69,7 +69,7 @@ class WorkerCall:
         self._done: Final[asyncio.Future[None]] = self._loop.create_future()
         self._reply: list[Any] | None = None
         self._stopping = False
-        self._worker: Worker | None = None
+        self._worker: ToolProcess | None = None
         self._transferred: Final = request.tool.transferred_function()
         self._forget_token: Callable[[], None] | None = None
         self._decoder = PlainDecoder()
@@ -100,7 +100,7 @@ class WorkerCall:
             raise
         return self.outcome()
 
-    def _send_to(self, worker: Worker) -> None:
+    def _send_to(self, worker: ToolProcess) -> None:
         assert self._frame is not None
         self._worker = worker
         self._decoder = PlainDecoder()
@@ -163,7 +163,7 @@ class WorkerCall:
             limits=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
-    def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
+    def _fitted(self, frame: CallFrame, worker: ToolProcess) -> CallFrame:
         """The call without what this worker has already."""
         by_value = bool(self._transferred.body)
         transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred

@@ -14,7 +14,7 @@ from .content import Kind, TextPiece, size_of
 from .figures import Anchor, SentRequest
 from .framing import Sample
 from .ratio import PER_MESSAGE, TokenRatio
-from .received import ReceivedAnswer, UsageReport
+from .received import ReceivedAnswer, ReportedUsage
 
 # A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -32,7 +32,7 @@ class Lesson(Struct, frozen=True):
     request that has one message; empty where neither is so.
     """
 
-    report: UsageReport
+    report: ReportedUsage
     blocks: tuple[Block, ...]
     counter: AnswerCounter | None
     complete: bool
@@ -46,7 +46,9 @@ class Lesson(Struct, frozen=True):
         return self.counter is None and sum(len(block.parts.text()) for block in self.blocks) > _LONGEST_SAMPLE
 
 
-def lesson_of(sent: SentRequest, received: ReceivedAnswer, report: UsageReport, anchor: Anchor | None) -> Lesson | None:
+def lesson_of(
+    sent: SentRequest, received: ReceivedAnswer, report: ReportedUsage, anchor: Anchor | None
+) -> Lesson | None:
     """What a call with a report can teach; None where tools of the provider ran, which are not seen here."""
     if report.server_tools:
         return None

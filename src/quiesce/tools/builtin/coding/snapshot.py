@@ -28,7 +28,7 @@ class CommandChanges(Struct, frozen=True):
     not_kept: tuple[str, ...] = ()
 
 
-class Snapshot(Protocol):
+class FolderSnapshot(Protocol):
     """The files of a folder at one moment."""
 
     async def take(self) -> None:
