@@ -313,7 +313,7 @@ class Session(Conversation):
         return taken.lease
 
     def abandon_opening(self) -> None:
-        """Give back the lease that `open` has got, or gets later: it is not wanted any more."""
+        """Stop waiting for the lease; release it if it is granted later, or was already."""
         if self._waiter is not None:
             self._waiter.abandon()
 

@@ -48,7 +48,7 @@ class WorkerRequest(Struct, frozen=True):
     token: CancellationToken
     cancel_run: Callable[[str], None]
     context: RunContext[Any]
-    asking: CallQuestions
+    questions: CallQuestions
     on_report: Callable[[Any], None]
     on_shield: Callable[[str], None]
     on_unshield: Callable[[str], None]
@@ -156,7 +156,7 @@ class WorkerCall:
             run_id=request.run_id,
             idempotency_key=request.idempotency_key,
             context_parameter=tool.context_parameter,
-            asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
+            questions=pickle.dumps(request.questions.pending(None)) if wants_context else b"",
             state=_picklable(request.context.state) if wants_context else b"",
             context=_run_context(request.context) if wants_context else b"",
             environment=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
