@@ -256,7 +256,7 @@ OnFailure: TypeAlias = Callable[[str, HookEvent, BaseException], None]
 
 
 class Hooks:
-    """The hooks of an agent, by the events they want. Raises `ConfigurationError` for one that wants none."""
+    """The hooks of an agent, by the event types that they take. Raises `ConfigurationError` for a hook without one."""
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []

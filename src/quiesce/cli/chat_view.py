@@ -167,7 +167,7 @@ class ConversationView(VerticalScroll):
 
 
 def _lines(parent: Widget, indent: str = "") -> list[str]:
-    """The text of each part, in order, what is nested indented."""
+    """The text of each part, in order. Nested parts are indented."""
     found: list[str] = []
     for each in parent.children:
         text: Any = getattr(each, "transcript", None)

@@ -65,7 +65,7 @@ async def find_by_key(db: Any, owner: str, idempotency_key: str) -> FleetRun | N
 
 
 class Wanted(NamedTuple):
-    """Which runs are wanted: those for which all that is given holds."""
+    """A filter for runs. A run matches when all given conditions hold."""
 
     owner: str | None = None
     states: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Waiting for changes of runs that other processes make: by notification, and at a slow pace in case one is lost."""
+"""Waits for changes that other processes make to runs: by notification, and by slow polling in case one is lost."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class HttpTarget(Struct, frozen=True):
 
     @asynccontextmanager
     async def open(self, connection: MCPConnection) -> AsyncGenerator[Any]:
-        """Talk to the server."""
+        """Connect to the server; gives the SDK's client."""
         from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
 

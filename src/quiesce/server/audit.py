@@ -1,7 +1,7 @@
 """The audit: who has started, stopped, answered, steered and deleted what, and when.
 
-Each owner has its own, which no other owner can read. The newest entries are kept, also after what they tell of was
-deleted. They are written beside the requests: a stop does not wait for the store.
+Each owner has its own audit, which no other owner can read. The newest entries are kept, also after their runs and
+sessions were deleted. They are written in the background: a stop does not wait for the store.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class StandingApprovals:
         return await self._take_back(info.owner, lambda each: _covers(each, info, interrupt))
 
     async def session_deleted(self, owner: str, name: str) -> None:
-        """Take back what was approved for a session: a new one of that name begins without. Raises a `StoreError`."""
+        """Remove the approvals of a deleted session, so that a new one of that name has none. Raises a `StoreError`."""
         await self._take_back(owner, lambda each: each.session == name)
 
     async def _take_back(self, owner: str, is_meant: Callable[[StandingApproval], bool]) -> list[StandingApproval]:

@@ -193,7 +193,7 @@ class _GeminiFormat(MessageFormat):
         return {"text": part.text, **thought, "thoughtSignature": part.signature}
 
     def add_provider_part(self, part: ProviderPart, blocks: list[MessageBlock]) -> None:
-        """A part of the answer; notes on the answer, such as its sources, have no place in a request."""
+        """Add a part of the answer. Notes on it, such as its sources, are left out: a request has no field for them."""
         if not part.kind.endswith(("Metadata", "Result")) or part.kind == "codeExecutionResult":
             blocks.append(dict(part.data))
 

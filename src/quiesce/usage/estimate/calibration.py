@@ -48,7 +48,7 @@ class Ratio(_Samples, frozen=True):
 
     @property
     def margin(self) -> float:
-        """How far the next sample may lie outside what was seen, as a part of it."""
+        """How far the next sample may lie outside the extremes seen so far, as a fraction of them."""
         return 0.08 + 0.35 / math.sqrt(self.samples)
 
 
@@ -57,7 +57,7 @@ class Spread(_Samples, frozen=True):
 
     @property
     def margin(self) -> float:
-        """How far the next sample may lie outside what was seen, in tokens."""
+        """How far the next sample may lie outside the extremes seen so far, in tokens."""
         return 2 + 6 / self.samples
 
 

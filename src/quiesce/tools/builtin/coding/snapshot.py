@@ -35,7 +35,7 @@ class FolderSnapshot(Protocol):
         """Keep the files as they are now. A cancellation leaves nothing running."""
 
     async def changes(self) -> CommandChanges:
-        """What has changed since."""
+        """The changes to the files since `take()`."""
         ...
 
     def close(self) -> None:
