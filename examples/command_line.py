@@ -12,7 +12,7 @@ def main() -> int:
     agent = Agent(ScriptedModel([Say("Compiling the almanac. "), Stall()]))
     run = agent.start("Compile the almanac.")
     with stop_on_signals(run) as stop:
-        os.kill(os.getpid(), signal.SIGTERM)  # so that this example ends: in real life somebody else sends it
+        os.kill(os.getpid(), signal.SIGTERM)  # so that this example ends: in real life another process sends it
         result = run.wait()
     print(result.receipt)
     code = 128 + stop.received[0] if stop.received else 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from quiesce import Agent, Conversation, Limits, Price, Summarise, Trim, tool
-from quiesce.compaction import HEADING, SUMMARISE, Summary, by_rule_of_thumb, trimmed, weight
+from quiesce.compaction import HEADING, SUMMARISE, Summary, by_rule_of_thumb, total_size, trimmed
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ServerError, UnknownModel
 from quiesce.events import ContextReduced, ModelCallEnded, ModelCallStarted
@@ -67,17 +67,19 @@ def test_what_is_left_is_valid_and_as_long_as_it_may_be(
     left = trimmed(messages, tokens, count, by_rule_of_thumb)
     assert faults(left) == ()
     assert left[-1] == messages[-1]
-    fits = (tokens is None or weight(left, by_rule_of_thumb) <= tokens) and (count is None or len(left) <= count)
+    fits = (tokens is None or total_size(left, by_rule_of_thumb) <= tokens) and (count is None or len(left) <= count)
     smallest = min(3, 1 + 2 * open_rounds)
     assert fits or len(left) == smallest, "it neither fits nor is it the least there is"
-    if (tokens is None or weight(messages, by_rule_of_thumb) <= tokens) and (count is None or len(messages) <= count):
+    if (tokens is None or total_size(messages, by_rule_of_thumb) <= tokens) and (
+        count is None or len(messages) <= count
+    ):
         assert left is messages
 
 
-def test_pictures_and_files_weigh_something() -> None:
-    assert weight([UserMessage((Image(data=b"x"),))], by_rule_of_thumb) > 1000
-    assert weight([UserMessage((Document(data=b"x" * 100_000),))], by_rule_of_thumb) > 20_000
-    assert weight([UserMessage((Text("ü" * 400),))], by_rule_of_thumb) > 150
+def test_pictures_and_files_have_a_size() -> None:
+    assert total_size([UserMessage((Image(data=b"x"),))], by_rule_of_thumb) > 1000
+    assert total_size([UserMessage((Document(data=b"x" * 100_000),))], by_rule_of_thumb) > 20_000
+    assert total_size([UserMessage((Text("ü" * 400),))], by_rule_of_thumb) > 150
 
 
 def test_the_conversation_keeps_everything() -> None:
@@ -113,7 +115,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
         assert sent.messages[0].text.startswith(HEADING)
         assert "They asked four times." in sent.messages[0].text
         assert faults(sent.messages) == ()
-        assert weight(sent.messages, message_sizer(agent)) <= 230
+        assert total_size(sent.messages, message_sizer(agent)) <= 230
         booked = [event.entry for event in events if isinstance(event, ModelCallEnded)]
         assert [entry.usage.input.value for entry in booked] == [200, 90]
         assert all(entry.cost is not None for entry in booked)
@@ -133,7 +135,7 @@ def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
         agent = Agent(model, conversation=Conversation(tuple(conversation([0] * 10))), context=Summarise(120))
         result = await agent.invoke_async("Go")
         assert result.text == "Yes."
-        assert weight(model.requests[1].messages, message_sizer(agent)) <= 120
+        assert total_size(model.requests[1].messages, message_sizer(agent)) <= 120
         assert [entry.ended for entry in result.usage.entries] == ["failed", "completed"]
 
     asyncio.run(main())
@@ -159,7 +161,7 @@ def test_a_summary_of_another_conversation_is_not_used() -> None:
     async def main() -> None:
         class Host:
             summary = Summary(2, "another", "wrong")
-            weigh = staticmethod(by_rule_of_thumb)
+            message_size = staticmethod(by_rule_of_thumb)
 
             def keep_summary(self, summary: Summary) -> None:
                 raise AssertionError
@@ -271,7 +273,7 @@ def test_a_run_of_forty_turns_is_summarised_while_it_goes_on() -> None:
     for request in (*model.requests, *writer.requests):
         assert faults(request.messages) == ()
     for request in model.requests:
-        assert weight(request.messages, message_sizer(agent)) <= 600
+        assert total_size(request.messages, message_sizer(agent)) <= 600
         assert request.messages[0].text.startswith("Look at everything.")
     assert HEADING in model.requests[-1].messages[0].text
     reduced = [event for event in events if isinstance(event, ContextReduced)]
@@ -287,7 +289,7 @@ def test_trim_keeps_the_beginning_of_requests_the_same() -> None:
     sent = [request.messages for request in model.requests]
     changed = sum(later[: len(earlier)] != earlier for earlier, later in itertools.pairwise(sent))
     assert 1 <= changed <= 16, "without steps, each request after the first dozen begins anew"
-    sizes = [weight(messages, message_sizer(agent)) for messages in sent]
+    sizes = [total_size(messages, message_sizer(agent)) for messages in sent]
     assert max(sizes) <= 900
     assert min(sizes[20:]) > 400
     assert all(faults(messages) == () for messages in sent)
@@ -312,7 +314,7 @@ def test_one_answer_with_hidden_reasoning_does_not_shrink_the_window() -> None:
     agent = Agent(model, context=Trim(tokens=8_000))
     agent("Why?")
     agent("Go.", conversation=Conversation(tuple(earlier)))
-    rough = weight(model.requests[-1].messages, by_rule_of_thumb)
+    rough = total_size(model.requests[-1].messages, by_rule_of_thumb)
     assert 4_500 < rough < 9_000, rough
 
 
@@ -327,7 +329,7 @@ def test_what_readers_are_told_about_the_context_is_true() -> None:
             sent, whole = model.requests[index].messages, agent.messages[: 1 + 2 * index]
             assert isinstance(following, ModelCallStarted)
             assert (event.left_out, event.summarised) == (len(whole) - len(sent), False)
-            assert (event.tokens_before, event.tokens_after) == (weight(whole, sizer), weight(sent, sizer))
+            assert (event.tokens_before, event.tokens_after) == (total_size(whole, sizer), total_size(sent, sizer))
             assert event.source == "heuristic"
     assert any(isinstance(event, ContextReduced) for event in run)
 

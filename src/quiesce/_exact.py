@@ -16,7 +16,7 @@ from msgspec import Struct
 T = TypeVar("T")
 
 
-class NotPlain(ValueError):
+class NotJSON(ValueError):
     """A value that cannot be written as JSON and read back as it was."""
 
 
@@ -41,17 +41,17 @@ def base_value(value: object) -> str | int | float | bytes | None:
 
 
 def exact(value: object, kind: type[T] | Any) -> T:
-    """A value of the type `kind`, made of built-in types only. Raises `NotPlain` when there is no such value."""
+    """A value of the type `kind`, made of built-in types only. Raises `NotJSON` when there is no such value."""
     try:
         return msgspec.convert(_plain(value), kind, builtin_types=(bytes,))
-    except NotPlain:
+    except NotJSON:
         raise
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise NotPlain(str(error)) from None
+        raise NotJSON(str(error)) from None
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it, with bytes as they are. Raises `NotPlain` for what JSON cannot express."""
+    """The value as JSON has it, with bytes as they are. Raises `NotJSON` for what JSON cannot express."""
     match value:
         case None | bool():
             return value
@@ -74,9 +74,9 @@ def _plain(value: Any) -> Any:
 def _scalar(value: str | float | bytes) -> Any:
     plain = base_value(value)
     if isinstance(plain, str) and not encodes(plain):
-        raise NotPlain("text that cannot be encoded")
+        raise NotJSON("text that cannot be encoded")
     if isinstance(plain, float) and not isfinite(plain):
-        raise NotPlain(f"{plain} is not a number that JSON has")
+        raise NotJSON(f"{plain} is not a number that JSON has")
     return plain
 
 
@@ -85,7 +85,7 @@ def _key(key: Any) -> str:
     if isinstance(plain, int) and not isinstance(plain, bool):
         return str(plain)
     if not isinstance(plain, str):
-        raise NotPlain(f"{key!r} is no key that JSON has")
+        raise NotJSON(f"{key!r} is no key that JSON has")
     return plain
 
 

@@ -428,7 +428,7 @@ class Agent(Generic[DepsT, OutT]):
         return register
 
     def add_tools(self, *tools: ToolSource) -> None:
-        """Give the agent more tools: for agents that need each other, such as two that hand over to one another.
+        """Give the agent more tools: for agents that need each other, such as two that hand off to each other.
 
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.

@@ -106,7 +106,7 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
 
 
 def _tools_of(agent: DelegateAgent) -> list[Tool]:
-    """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand over to."""
+    """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand off to."""
     agents: list[HandoffTarget] = [agent]
     for each in agents:
         successors = (tool.handoff_to for tool in each.tools.values())
@@ -175,7 +175,7 @@ def _has_last_answer(result: RunResult) -> bool:
     return result.stop_reason == "limit" and isinstance(last, AssistantMessage) and not last.cut
 
 
-# --- Handing over --------------------------------------------------------------------------------------------------
+# --- Handoff -------------------------------------------------------------------------------------------------------
 
 
 def handoff(agent: Successor, *, name: str | None = None, description: str | None = None) -> Tool:
@@ -186,12 +186,12 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     handoff per turn counts; a second one is a tool error.
     """
 
-    async def hand_over(context: ToolContext) -> str:
+    async def hand_off(context: ToolContext) -> str:
         request_handoff(_state_of(context), agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
-        hand_over,
+        hand_off,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )

@@ -43,7 +43,7 @@ SUMMARISE: Final = (
     " asked for, what was decided, what was done with which result, and every name, number and open question that may"
     " matter. Answer with the summary alone."
 )
-Weigh: TypeAlias = Callable[[Message], int]
+SizeFunction: TypeAlias = Callable[[Message], int]
 
 HEADING: Final = "(A summary of the conversation so far:)"
 _BEFORE_SUMMARY: Final = "(Before I go on, I am asked for a summary.)"
@@ -65,7 +65,7 @@ class Summary(Struct, frozen=True):
 class CompactionHost(Protocol):
     """The part of a run that compaction uses."""
 
-    def weigh(self, message: Message) -> int:
+    def message_size(self, message: Message) -> int:
         """About how many tokens a message is, for the model of the run."""
         ...
 
@@ -108,7 +108,7 @@ class Trim:
         """See `Context.fit`."""
         kept = _valid(host.summary, messages)
         before = 0 if kept is None or kept.text else kept.covers
-        start = _Sizes(messages, host.weigh).fitting_start(self._tokens, self._messages, before)
+        start = _Sizes(messages, host.message_size).fitting_start(self._tokens, self._messages, before)
         if start != before:
             host.keep_summary(Summary(start, _mark(messages, start), ""))
         return _sent_from(messages, start)
@@ -139,9 +139,9 @@ class Summarise:
         found = _valid(host.summary, messages)
         before, text = (0, "") if found is None or not found.text else (found.covers, found.text)
         current = _sent_from(messages, before, text)
-        if weight(current, host.weigh) <= self._tokens:
+        if total_size(current, host.message_size) <= self._tokens:
             return current
-        start = _Sizes(messages, host.weigh).newest_start(self._keep, before)
+        start = _Sizes(messages, host.message_size).newest_start(self._keep, before)
         if start is not None:
             try:
                 written = await self._summarise(_sent_from(messages[:start], before, text), host)
@@ -150,7 +150,7 @@ class Summarise:
             if written:
                 host.keep_summary(Summary(start, _mark(messages, start), written))
                 current = _sent_from(messages, start, written)
-        return trimmed(current, self._tokens, None, host.weigh)
+        return trimmed(current, self._tokens, None, host.message_size)
 
     async def _summarise(self, messages: tuple[Message, ...], host: CompactionHost) -> str:
         if isinstance(messages[-1], ToolMessage):  # roles must alternate
@@ -163,9 +163,11 @@ class Summarise:
 # --- Cutting ---------------------------------------------------------------------------------------------------------
 
 
-def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None, weigh: Weigh) -> tuple[Message, ...]:
+def trimmed(
+    messages: tuple[Message, ...], tokens: int | None, count: int | None, message_size: SizeFunction
+) -> tuple[Message, ...]:
     """The newest part of a conversation that fits, valid like the whole."""
-    return _sent_from(messages, _Sizes(messages, weigh).fitting_start(tokens, count))
+    return _sent_from(messages, _Sizes(messages, message_size).fitting_start(tokens, count))
 
 
 def _starts(messages: tuple[Message, ...]) -> list[int]:
@@ -192,10 +194,10 @@ def _sent_from(messages: tuple[Message, ...], start: int, summary: str = "") -> 
 class _Sizes:
     """The tokens of a conversation from each place on where it may begin."""
 
-    def __init__(self, messages: tuple[Message, ...], weigh: Weigh) -> None:
+    def __init__(self, messages: tuple[Message, ...], message_size: SizeFunction) -> None:
         self._messages: Final = messages
-        self._weights: Final = [weigh(message) for message in messages]
-        self._from: Final = [*accumulate(reversed(self._weights), initial=0)][::-1]
+        self._message_sizes: Final = [message_size(message) for message in messages]
+        self._from: Final = [*accumulate(reversed(self._message_sizes), initial=0)][::-1]
         self._starts: Final = _starts(messages)
         places = (index if isinstance(message, UserMessage) else 0 for index, message in enumerate(messages))
         self._prompt_at: Final = [*accumulate(places, max)]
@@ -204,7 +206,7 @@ class _Sizes:
         """How many tokens and messages are sent from here."""
         tokens, count = self._from[start], len(self._messages) - start
         prompt = self._prompt_at[start]
-        return (tokens, count) if prompt == start else (tokens + self._weights[prompt], count + 1)
+        return (tokens, count) if prompt == start else (tokens + self._message_sizes[prompt], count + 1)
 
     def fitting_start(self, tokens: int | None, count: int | None, before: int = 0) -> int:
         """Where to begin: `before` while that fits, else where there is room again."""
@@ -235,14 +237,14 @@ class _Sizes:
 # --- Sizes -----------------------------------------------------------------------------------------------------------
 
 
-def weight(messages: Iterable[Message], weigh: Weigh) -> int:
+def total_size(messages: Iterable[Message], message_size: SizeFunction) -> int:
     """About how many tokens some messages are."""
-    return sum(map(weigh, messages))
+    return sum(map(message_size, messages))
 
 
 def by_rule_of_thumb(message: Message) -> int:
     """About how many tokens a message is, for any model."""
-    total = _OVERHEAD + media_weight(message)
+    total = _OVERHEAD + media_size(message)
     for part in _parts(message):
         match part:
             case Text(text) | Reasoning(text) | CutNote(text):
@@ -258,7 +260,7 @@ def by_rule_of_thumb(message: Message) -> int:
     return total
 
 
-def media_weight(message: Message) -> int:
+def media_size(message: Message) -> int:
     """About how many tokens the pictures and files of a message are, other than text."""
     total = 0
     for part in _parts(message):

@@ -146,10 +146,10 @@ class BeforeToolCall(_ToolHookEvent):
     """A tool is about to start. With `replace()` it does not."""
 
     def __init__(
-        self, context: RunContext[Any], token: CancellationToken, call: ToolCall, asking: CallQuestions | None = None
+        self, context: RunContext[Any], token: CancellationToken, call: ToolCall, questions: CallQuestions | None = None
     ) -> None:
         super().__init__(context, token, call)
-        self._asking: Final = asking or CallQuestions(call)
+        self._questions: Final = questions or CallQuestions(call)
 
     def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
         """Ask a person about this call, and return the answer. See `ToolContext.interrupt`.
@@ -157,7 +157,7 @@ class BeforeToolCall(_ToolHookEvent):
         The first time, this leaves the hook, and the tool does not start. When the run is resumed, the hooks for this
         call are called again, from the first.
         """
-        return self._asking.ask(name, reason, expires_in=expires_in)
+        return self._questions.ask(name, reason, expires_in=expires_in)
 
 
 class BeforeApproval(HookEvent):
@@ -256,7 +256,7 @@ OnFailure: TypeAlias = Callable[[str, HookEvent, BaseException], None]
 
 
 class Hooks:
-    """The hooks of an agent, by the events they want. Raises `ConfigurationError` for one that wants none."""
+    """The hooks of an agent, by the event types that they take. Raises `ConfigurationError` for a hook without one."""
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ._exact import NotPlain, exact
+from ._exact import NotJSON, exact
 from .errors import InterruptExpired, InvalidAnswer, ToolError, UnknownInterrupt
 from .messages import AssistantMessage, Outcome, Text, ToolCall, ToolResult
 
@@ -355,7 +355,7 @@ def _plain(interrupt: Interrupt, value: Any) -> Any:
     """An answer as JSON has it. It is kept with the turn when the tool asks again."""
     try:
         return exact(value, object)
-    except NotPlain:
+    except NotJSON:
         raise InvalidAnswer(
             f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."
         ) from None

@@ -17,7 +17,7 @@ from quiesce.events import TextDelta
 from quiesce.interrupts import Answers
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.result import StopReason
-from quiesce.tools.policy import OnStop, ToolStopPolicy
+from quiesce.tools.policy import ToolStopPolicy, ToolStopPolicyName
 
 pytestmark = pytest.mark.promise("P4")
 
@@ -66,7 +66,7 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
     ],
 )
 @pytest.mark.case("claude-code#16905")
-async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
+async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: ToolStopPolicyName, says: str) -> None:
     controller = ChatController(LocalBackend(Agent(ScriptedModel([Say("Well"), Stall()], then="Good."))))
     assert hint(controller) == "At rest: Esc has nothing to stop"
     run = await controller.say(compose("hi"))

@@ -19,7 +19,7 @@ import pytest
 from quiesce import Agent, Conversation, ConversationState, Deny
 from quiesce._threads.background_loop import close_portals
 from quiesce.mcp import MCPServer
-from quiesce.mcp.connection import Connection
+from quiesce.mcp.connection import MCPConnection
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel
 from quiesce.testing import Harness, stop_everywhere
@@ -66,8 +66,8 @@ KINDS = pytest.mark.parametrize("kind", ["stdio", "http"])
 
 @pytest.fixture
 def old(monkeypatch):
-    options = Connection.client_options
-    monkeypatch.setattr(Connection, "client_options", lambda self: {**options(self), "mode": "legacy"})
+    options = MCPConnection.client_options
+    monkeypatch.setattr(MCPConnection, "client_options", lambda self: {**options(self), "mode": "legacy"})
 
 
 @pytest.fixture(params=["old", "new"])

@@ -64,14 +64,14 @@ def _meaning(request: httpx2.Request) -> tuple[str, dict[str, str]]:
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "environment"])
-def surroundings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.delenv(name, raising=False)
         if request.param:
             monkeypatch.setenv(name, value)
 
 
-@pytest.mark.usefixtures("surroundings")
+@pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("extra", [{}, {"X-Team": "mine", "Authorization": "Bearer other"}], ids=["", "extra headers"])
 @pytest.mark.parametrize(
     ("make", "sdk"),

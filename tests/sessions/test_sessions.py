@@ -81,7 +81,7 @@ def test_what_was_learnt_about_tokens_goes_with_the_session(new_store: StoreMake
 
 
 @pytest.mark.promise("P6", "P9")
-def test_lessons_that_cannot_be_read_are_learnt_anew(store: SessionStore) -> None:
+def test_a_calibration_that_cannot_be_read_is_learnt_anew(store: SessionStore) -> None:
     async def main() -> None:
         model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
         lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease

@@ -341,7 +341,7 @@ def test_a_bare_host_means_https(network: Network, site: Site) -> None:
 
 
 def test_headers_without_a_host_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="which host"):
+    with pytest.raises(ConfigurationError, match="has no host"):
         make_http_get(headers={"Authorization": "Bearer s3cret"})  # pyright: ignore
 
 

@@ -1,4 +1,4 @@
-"""Usage as it is known while runs go on, and the books of an agent."""
+"""Usage as it is known while runs go on, and the usage of an agent."""
 
 import asyncio
 from decimal import Decimal
@@ -35,35 +35,35 @@ def test_usage_is_live() -> None:
     asyncio.run(main())
 
 
-def test_books_show_what_runs_have_used_as_it_is() -> None:
-    books, ledger = AgentUsage(), Ledger()
+def test_the_usage_of_an_agent_is_live() -> None:
+    ledgers, ledger = AgentUsage(), Ledger()
     below = Ledger(ledger)
-    books.open(ledger)
-    books.open(below)  # a part of the other one already
+    ledgers.open(ledger)
+    ledgers.open(below)  # a part of the other one already
     entry = below.open(run_id="r", model="m", turn=1, attempt=1)
-    assert books.usage.calls == 1
+    assert ledgers.usage.calls == 1
     below.update(entry, TokenUsage(reported(1), reported(2)), ended="completed")
-    assert books.usage.output.value == 2
+    assert ledgers.usage.output.value == 2
     below.expect(entry)
-    books.close(ledger)
-    assert len(books.expected()) == 1
+    ledgers.close(ledger)
+    assert len(ledgers.expected()) == 1
     below.supersede(entry, TokenUsage(reported(1), reported(5)))
     below.settle(entry)
-    assert books.expected() == ()
-    assert books.usage.output.value == 5
-    assert books.usage.calls == 1
+    assert ledgers.expected() == ()
+    assert ledgers.usage.output.value == 5
+    assert ledgers.usage.calls == 1
 
 
-def test_books_that_grow_old_keep_the_sum_and_the_newest_entries() -> None:
-    books = AgentUsage(kept=10)
+def test_the_usage_of_an_agent_keeps_the_sum_and_the_newest_entries() -> None:
+    ledgers = AgentUsage(kept=10)
     price = Price(Decimal(1), Decimal(2))
     for number in range(100):
         ledger = Ledger()
-        books.open(ledger)
+        ledgers.open(ledger)
         entry = ledger.open(run_id=f"r{number}", model="m", turn=1, attempt=1)
         ledger.update(entry, TokenUsage(reported(3), reported(7)), price=price, ended="completed")
-        books.close(ledger)
-        usage = books.usage
+        ledgers.close(ledger)
+        usage = ledgers.usage
         assert usage.calls == number + 1
         assert usage.input == reported(3 * usage.calls)
         assert usage.output == reported(7 * usage.calls)

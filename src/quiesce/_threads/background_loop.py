@@ -154,9 +154,9 @@ def _found() -> Portal | None:
 
 
 def _new() -> Portal:
-    """Another portal, or one that another thread has made meanwhile.
+    """Make a portal with a thread of its own, or take one that another thread has just made.
 
-    A thread of its own makes it: no signal handler raises there, in the middle of the locks of `threading`.
+    It is made in a helper thread: a signal handler cannot raise there, in the middle of the locks of `threading`.
     """
     made: Latch[Portal] = Latch()
     avoided = _current()

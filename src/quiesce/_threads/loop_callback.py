@@ -41,7 +41,7 @@ def in_step_of(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def made_again(callback: Callable[..., None]) -> Callable[..., None]:
-    """The callback, which may be called twice: after a Ctrl-C in it, it is called again, and then that is raised."""
+    """Wrap a callback that may be called twice: after a Ctrl-C in it, it is called again; then the Ctrl-C is raised."""
 
     def call(*arguments: Any) -> None:
         try:
@@ -54,7 +54,7 @@ def made_again(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def stopping(callback: Callable[[], None], stop: Callable[[BaseException], None]) -> Callable[[], None]:
-    """The callback, which may not be called twice: after a Ctrl-C in it, `stop` is called, and then that is raised."""
+    """Wrap a callback that may not be called twice: after a Ctrl-C in it, `stop` is called; the Ctrl-C is raised."""
 
     def call() -> None:
         try:

@@ -68,7 +68,7 @@ def watch_loop(
     try:
         watchers[key] = _Watcher(on_close, on_fork)
         return lambda: watchers.pop(key, None) and None
-    except BaseException:  # such as Ctrl-C: nobody could take it off
+    except BaseException:  # such as Ctrl-C: the caller has no function to remove it with
         watchers.pop(key, None)
         raise
 

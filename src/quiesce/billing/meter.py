@@ -8,9 +8,9 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from ..limits import Limits, ReachedLimit
-from ..usage.budget import FREE, BudgetUse, Spending
+from ..usage.budget import FREE, BudgetUse, RequestSpending
 from ..usage.estimate.answer_count import AnswerCounter, Block
-from ..usage.estimate.received import UsageReport
+from ..usage.estimate.received import ReportedUsage
 from ..usage.prices import Price
 
 
@@ -18,7 +18,7 @@ class MeteredAnswer(Protocol):
     """What a meter needs of the answer that is being streamed."""
 
     @property
-    def usage(self) -> UsageReport | None:
+    def usage(self) -> ReportedUsage | None:
         """The provider's last report of usage."""
         ...
 
@@ -70,7 +70,7 @@ class Meter:
         cost = FREE
         if self._price is not None:
             cost = self._price.money(sent, _reported(report, "cache_read"), _reported(report, "cache_write"), output)
-        now = Spending(sent, output, cost)
+        now = RequestSpending(sent, output, cost)
         for budget in self._budgets:
             budget.used.note(self._entry_id, now)
             exceeded = self._exceeded(budget.limits, budget.used, f"{budget.owner} would use more than")
@@ -93,5 +93,5 @@ class Meter:
         return None
 
 
-def _reported(report: UsageReport | None, field: Literal["input", "output", "cache_read", "cache_write"]) -> int:
+def _reported(report: ReportedUsage | None, field: Literal["input", "output", "cache_read", "cache_write"]) -> int:
     return 0 if report is None else getattr(report, field) or 0

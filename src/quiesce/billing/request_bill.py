@@ -206,7 +206,7 @@ class RequestBill:
     # --- Draining: the stream goes on, for the receipt ----------------------------------------------------------
 
     def unseen_answer(self, *, allowed: bool) -> UnseenAnswer | None:
-        """What reads the rest of the stream after a stop; None when the policy is to hang up. Decided once."""
+        """Counts the rest of the stream after a stop; None when the policy is to hang up. Made only once."""
         wanted = allowed and self.terms.policy.action == "drain" and self.terms.drain_pool.has_room(self.terms.policy)
         if wanted and self._drained_answer is None and self._answer is not None and self.entry_id is not None:
             self._drained_answer = UnseenAnswer(self._answer.usage, self.terms.policy.bytes)

@@ -123,7 +123,7 @@ class PlainChat:
             getting.cancel()
 
     async def _finish(self, running: asyncio.Task[None] | None) -> None:
-        """Let the run end after the end of the input."""
+        """Wait for the run to end; the input has ended already."""
         if running is not None:
             await asyncio.wait((running,))
         self._lines.put_nowait(None)

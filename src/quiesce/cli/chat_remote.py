@@ -145,7 +145,7 @@ class RemoteBackend:
 
     @property
     def title(self) -> tuple[str, str]:
-        """The names of the agent and of its model, and where they are."""
+        """The name of the agent, and the name of its model with the address of the server."""
         return self._agent, f"{self._model}  ·  {self._client.url}"
 
     @property

@@ -60,7 +60,7 @@ class ChatSessions:
 
     @property
     def current(self) -> ChatSession:
-        """Where prompts go."""
+        """The session that new prompts are sent to."""
         return self._known[self.name]
 
     async def load(self) -> None:

@@ -291,7 +291,7 @@ def _always(controller: ChatController, what: str) -> str:
 
 
 def always_line(approved: Interrupt) -> str:
-    """That a call is approved, with all others of its tool in this conversation."""
+    """The line that confirms an approval for this call and all later calls of its tool in this conversation."""
     call = call_line(approved.tool_name, approved.arguments)
     return (
         f"Approved: {call}. {clean(approved.tool_name)} is always approved in this conversation; /always off ends that."

@@ -10,10 +10,10 @@ from textual.widget import Widget
 from .. import events
 from ..messages import ToolCall
 from .chat_text import ENDINGS
-from .chat_widgets import Answer, Note, Thinking, ToolLine, UserPrompt
+from .chat_widgets import AnswerView, Note, Thinking, ToolLine, UserPrompt
 from .sanitize import one_line
 
-_Writing = TypeVar("_Writing", Answer, Thinking)
+_Writing = TypeVar("_Writing", AnswerView, Thinking)
 _Path = tuple[str, ...]
 
 
@@ -25,7 +25,7 @@ class ConversationView(VerticalScroll):
         # Tool lines, and the containers of what sub-agents do, by the ids of the calls from the outermost on.
         self._tools: Final[dict[_Path, ToolLine]] = {}
         self._nested: Final[dict[_Path, Vertical]] = {}
-        self._writing: Answer | Thinking | None = None
+        self._writing: AnswerView | Thinking | None = None
         self._seen_rows = 0
 
     async def add(self, widget: Widget, inside: _Path = ()) -> None:
@@ -69,7 +69,7 @@ class ConversationView(VerticalScroll):
         """Show an event of the run."""
         match event:
             case events.TextDelta(text):
-                await (await self._write(Answer)).add(text)
+                await (await self._write(AnswerView)).add(text)
             case events.ReasoningDelta(text) if text:
                 (await self._write(Thinking)).add(text)
             case events.ProviderPartDelta(_, kind):
@@ -145,7 +145,7 @@ class ConversationView(VerticalScroll):
     async def settle_writing(self) -> None:
         """End the answer that is being shown; what comes next is below it."""
         writing, self._writing = self._writing, None
-        if isinstance(writing, Answer):
+        if isinstance(writing, AnswerView):
             await writing.finish()
 
     async def _end(self, event: events.RunEnded) -> None:
@@ -167,7 +167,7 @@ class ConversationView(VerticalScroll):
 
 
 def _lines(parent: Widget, indent: str = "") -> list[str]:
-    """The text of each part, in order, what is nested indented."""
+    """The text of each part, in order. Nested parts are indented."""
     found: list[str] = []
     for each in parent.children:
         text: Any = getattr(each, "transcript", None)

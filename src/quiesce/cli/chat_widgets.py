@@ -110,7 +110,7 @@ class Composer(TextArea):
 
     @property
     def live_choices(self) -> str:
-        """The keys that answer now."""
+        """The keys that answer the question. Empty while there is a draft, and for a moment after the question came."""
         is_settled = time.monotonic() - self._asked_at >= _QUESTION_SETTLES
         return self._choices if is_settled and not self.text else ""
 
@@ -187,7 +187,7 @@ class Note(Static):
         self.transcript: Final = clean(text)
 
 
-class Answer(Markdown):
+class AnswerView(Markdown):
     """An answer of the model, shown while it streams."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ def print_line(value: Any) -> None:
 
 
 def tell(options: argparse.Namespace, text: str, value: Any) -> None:
-    """Print what was done, in words or as JSON."""
+    """Print `text`, or `value` as a line of JSON with --json."""
     if options.json:
         print_line(value)
     else:
@@ -38,7 +38,7 @@ def tell_all(
     none: str,
     value: Callable[[_T], Any] = lambda each: each,
 ) -> None:
-    """Print a line for each of these, in words or as JSON. `none` is said in words when there are none."""
+    """Print each item of `found` with `tell`. Without any, print `none`, but nothing with --json."""
     listed = list(found)
     for each in listed:
         tell(options, text(each), value(each))

@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--store", metavar="URL", required=True, help="the Postgres of the fleet: postgresql://...")
     add_number(parser, "--capacity", 20, "N", "runs at once, at most")
     add_number(parser, "--lease", 15.0, "S", "seconds without a heartbeat after which other workers take its runs over")
-    add_number(parser, "--drain", 30.0, "S", "seconds after SIGTERM in which its runs end or are handed over")
+    add_number(parser, "--drain", 30.0, "S", "seconds after SIGTERM until its runs end or move to another worker")
     parser.add_argument(
         "--accept-changed-agents",
         action="store_true",

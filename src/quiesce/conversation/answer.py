@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from .._exact import NotPlain, encodes, exact, exact_text
+from .._exact import NotJSON, encodes, exact, exact_text
 from ..errors import ModelProtocolError
 from ..events import (
     AnswerEnd,
@@ -48,18 +48,18 @@ class AnswerBuilder:
     """Takes a model's deltas in order and can say at any moment what they amount to.
 
     `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
-    what it contains then is what the conversation keeps. `opening` is what the model said of this answer in an
-    earlier request, and now goes on with.
+    what it contains then is what the conversation keeps. `continued_content` is the beginning of this answer, from an
+    earlier request, which the model now continues.
     """
 
     __slots__ = (
         "__weakref__",
         "_blocks",
         "_calls",
+        "_continued_content",
         "_current",
         "_given",
         "_length",
-        "_opening",
         "_reported_at",
         "_taken",
         "complete",
@@ -71,8 +71,8 @@ class AnswerBuilder:
         "usage",
     )
 
-    def __init__(self, taken: Container[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
-        self._opening: Final = opening
+    def __init__(self, taken: Container[str] = (), continued_content: tuple[AssistantContent, ...] = ()) -> None:
+        self._continued_content: Final = continued_content
         self._taken: Final = taken
         self._given: Final[dict[str, None]] = {}
         self._blocks: Final[list[_TextBlock | _Call | _ProviderBlock]] = []
@@ -127,7 +127,7 @@ class AnswerBuilder:
 
     def text(self) -> str:
         """The text of the answer so far."""
-        said = (block.text for block in self._opening if isinstance(block, Text))
+        said = (block.text for block in self._continued_content if isinstance(block, Text))
         parts = (block.join() for block in self._blocks if isinstance(block, _TextBlock) and block.kind is Text)
         return "".join((*said, *parts))
 
@@ -161,7 +161,7 @@ class AnswerBuilder:
         written = tuple(block for block in blocks if block is not None)
         if self.ended == "refusal" and (self.detail or not written):
             written = (*written, CutNote(_refused(self.detail)))
-        return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
+        return _go_on(self._continued_content, written, cut=not self.complete) if self._continued_content else written
 
     def message(self) -> AssistantMessage | None:
         """The answer as a message; None when it has no content. One that the provider has paused is not whole."""
@@ -384,7 +384,7 @@ def _made_plain(delta: Delta) -> Delta:
         plain: dict[str, Any] = {
             name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in fields.items()
         }
-    except NotPlain as error:
+    except NotJSON as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
     return replace(delta, **plain)
 
@@ -419,12 +419,12 @@ def _legal_name(name: str) -> str:
 
 
 def _go_on(
-    opening: tuple[AssistantContent, ...], written: tuple[AssistantContent, ...], *, cut: bool
+    continued_content: tuple[AssistantContent, ...], written: tuple[AssistantContent, ...], *, cut: bool
 ) -> tuple[AssistantContent, ...]:
     """An answer in two parts as one, its text joined without a seam."""
-    *before, last = opening
+    *before, last = continued_content
     if not isinstance(last, Text):
-        return (*opening, *written)
+        return (*continued_content, *written)
     match written:
         case (Text(text, cut=still_cut), *rest):
             # The model did not see the blank end of what it had said, and may have begun with a blank again.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .._exact import NotPlain, exact
+from .._exact import NotJSON, exact
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn, answer_turn
@@ -316,5 +316,5 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
         )
     try:
         return tuple(exact(message, Message) for message in messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    except NotPlain as error:
+    except NotJSON as error:
         raise InvalidConversation((str(error),)) from None

@@ -33,7 +33,7 @@ SENTENCES: Final[Mapping[Outcome, str]] = {
     Outcome.ABANDONED: "No result: it did not stop in time and was left running. What it did is not known.",
     Outcome.UNKNOWN: "No result yet: whether it ran is not known.",
 }
-# The same for calls of a turn that waited for a person, and that nobody was asked about.
+# The same for calls of a turn that waited for a person who was asked about another one of its calls.
 BESIDE_A_QUESTION: Final = "Not run: a person was asked about another call of the same answer, and did not answer."
 LIMIT_CAME_FIRST: Final = "Not run: a limit was reached first."
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from .._exact import NotPlain, encodes, exact
+from .._exact import NotJSON, encodes, exact
 from ..errors import InvalidConversation, InvalidPrompt
 from ..messages import (
     AssistantMessage,
@@ -149,7 +149,7 @@ def user_message(prompt: Prompt) -> UserMessage:
     try:
         message = exact(message, UserMessage)
         wrong = faults((message,))
-    except NotPlain as error:
+    except NotJSON as error:
         wrong = (str(error),)
     if wrong:
         raise InvalidPrompt(prompt, f"This prompt cannot be sent: {'; '.join(wrong)}.")

@@ -142,7 +142,7 @@ class Screen:
         self._gap = ""
 
     def _settle(self) -> None:
-        """Finish the word and the line that are being written."""
+        """Write the last word, end its line, and clear the status line."""
         if self._word:
             self._end_word()
         if self._column:

@@ -134,7 +134,7 @@ async def check(db: Any, owner: str, agent: str, most_runs: int | None = None) -
 
 
 def _spent(cap: Cap, used: CapUse) -> CapReached | None:
-    """Why a day's cap allows nothing more until the next day; None when it does."""
+    """The error when a daily cap is used up until the next day; None while something is left."""
     hours = f"in {used.day_left / 3600:.1f} h, at 00:00 UTC"
     for name, most, amount in (("tokens", cap.tokens, used.tokens), ("cost", cap.cost, used.cost)):
         if most is not None and amount >= most:

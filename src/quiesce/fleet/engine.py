@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import MissingExtra
 
 
-class Job(NamedTuple):
+class TakenJob(NamedTuple):
     """A job that a worker has taken."""
 
     id: int
@@ -59,11 +59,11 @@ class Engine:
 
     async def take(
         self, connection: Any, agents: Sequence[str], most: int, worker: uuid.UUID, lease: float
-    ) -> list[Job]:
+    ) -> list[TakenJob]:
         """Take jobs: new ones, and those that were not renewed for `lease` seconds."""
         wanted: Any = dict.fromkeys(agents, self._no_limit)
         taken = await self._on(connection).dequeue(most, wanted, worker, None, timedelta(seconds=lease))
-        return [Job(int(job.id), (job.payload or b"").decode()) for job in taken]
+        return [TakenJob(int(job.id), (job.payload or b"").decode()) for job in taken]
 
     async def renew(self, connection: Any, jobs: Sequence[int]) -> None:
         """Keep jobs for another `lease`."""

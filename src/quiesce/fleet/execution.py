@@ -33,7 +33,7 @@ from .answers import read_answers
 from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
 from .guarded_session import GuardedSession
-from .records import Command, FleetRun, RunRequest, RunState, StopBody
+from .records import Command, FleetRun, FleetRunStatus, RunRequest, StopBody
 from .versions import agent_version
 
 _log: Final = logging.getLogger("quiesce.fleet")
@@ -42,7 +42,7 @@ MAX_LOSSES: Final = 3
 SHUTDOWN: Final = "the worker is shutting down"
 CAPPED: Final = "A cap of the fleet allows a run no more than this today"
 
-DepsFactory: TypeAlias = Callable[[FleetRun], object | Awaitable[object]]
+FleetDepsFactory: TypeAlias = Callable[[FleetRun], object | Awaitable[object]]
 
 
 class ExecutionHost(Protocol):
@@ -50,7 +50,7 @@ class ExecutionHost(Protocol):
 
     database: FleetDatabase
     store: SessionStore
-    deps: DepsFactory | None
+    deps: FleetDepsFactory | None
     metrics: FleetMetrics
 
     @property
@@ -260,7 +260,9 @@ class Execution:
             return replace(request, kind=run.kind, given=run.given, timeout=run.timeout)
         return replace(request, version=run.version)
 
-    async def _record(self, receipt: Receipt, state: RunState = "ended", followed_by: RunRequest | None = None) -> None:
+    async def _record(
+        self, receipt: Receipt, state: FleetRunStatus = "ended", followed_by: RunRequest | None = None
+    ) -> None:
         engine = self._host.database.engine
 
         async def end(db: Any) -> bool:

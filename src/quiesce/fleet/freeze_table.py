@@ -49,7 +49,7 @@ _ALL: Final = ", ".join(Freeze.__struct_fields__)
 
 
 async def hold(db: Any) -> None:
-    """Let no freeze begin until this transaction has ended. To be called before the transaction locks anything else."""
+    """Lock out new freezes until this transaction ends. Call it before the transaction takes any other lock."""
     await db.execute("SELECT pg_advisory_xact_lock_shared($1)", _LOCK)
 
 

@@ -66,4 +66,4 @@ class Freezes:
 
 def _check_name(by: str) -> None:
     if not by.strip():
-        raise ConfigurationError("It is not said who freezes or releases.", todo="Pass by='...'.")
+        raise ConfigurationError("The name of the person who freezes or releases is missing.", todo="Pass by='...'.")

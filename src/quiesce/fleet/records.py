@@ -16,7 +16,7 @@ from ..receipt import Receipt
 # running   a worker has it
 # ended     at rest, and `detail` is its receipt
 # crashed   its worker was lost: the conversation is sealed, and the run does not go on
-RunState: TypeAlias = Literal["queued", "running", "ended", "crashed"]
+FleetRunStatus: TypeAlias = Literal["queued", "running", "ended", "crashed"]
 ACTIVE = ("queued", "running")
 
 # What becomes of the runs of a lost worker: another run goes on with the conversation, or it is only sealed.
@@ -77,7 +77,7 @@ class FleetRun(Struct, frozen=True):
     kind: GivenKind
     given: bytes
     timeout: float | None
-    state: RunState
+    state: FleetRunStatus
     created: float
     started: float | None
     ended: float | None

@@ -18,7 +18,17 @@ from ..receipt import Receipt
 from ..usage.ledger import summarise
 from . import cap_table, freeze_table, webhook_table
 from .engine import Engine
-from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
+from .records import (
+    COLUMNS,
+    Command,
+    CommandKind,
+    FleetRun,
+    FleetRunStatus,
+    RunRequest,
+    StopBody,
+    WorkerInfo,
+    fleet_run,
+)
 from .schema import NOW
 
 # The channel on which changes of runs are notified; the payload is their ids. New events count as a change.
@@ -55,7 +65,7 @@ async def find_by_key(db: Any, owner: str, idempotency_key: str) -> FleetRun | N
 
 
 class Wanted(NamedTuple):
-    """Which runs are wanted: those for which all that is given holds."""
+    """A filter for runs. A run matches when all given conditions hold."""
 
     owner: str | None = None
     states: Sequence[str] = ()
@@ -163,7 +173,7 @@ async def end(
     run: FleetRun,
     receipt: Receipt,
     *,
-    state: RunState = "ended",
+    state: FleetRunStatus = "ended",
     followed_by: RunRequest | None = None,
 ) -> bool:
     """Record how a run ended, and queue the run that goes on with it. False when the worker has lost the run.
@@ -221,7 +231,7 @@ async def lock(db: Any, run_id: str) -> FleetRun | None:
     return None if row is None else fleet_run(row)
 
 
-def _locked(state: RunState) -> str:
+def _locked(state: FleetRunStatus) -> str:
     return f"SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = '{state}' ORDER BY id FOR UPDATE"
 
 

@@ -33,8 +33,8 @@ async def take(
 ) -> list[FleetRun]:
     """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
 
-    A run that waits for the share of another one stays in the queue, and its job is given out again after `lease`
-    seconds. Raises `RowLocked` when a run is being stopped or ended.
+    A run stays in the queue while other runs have reserved all that is left of its cap; its job can be taken again
+    after `lease` seconds. Raises `RowLocked` when a run is being stopped or ended.
     """
     await freeze_table.hold(db)
     queues = [queue_name(name, version) for name, served in agents.items() for version in ("", served.version)]

@@ -1,4 +1,4 @@
-"""Waiting for changes of runs that other processes make: by notification, and at a slow pace in case one is lost."""
+"""Waits for changes that other processes make to runs: by notification, and by slow polling in case one is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .run_table import CHANGED
 SLOW_PACE: Final = 5.0
 
 
-class Change:
+class ChangeSubscription:
     """Whether a run may have changed since it was last read. Only for one task."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Watcher:
     """Hands notifications to the subscriptions of this process. Only for one event loop."""
 
     def __init__(self, database: FleetDatabase) -> None:
-        self._changes: Final[dict[str, set[Change]]] = {}
+        self._changes: Final[dict[str, set[ChangeSubscription]]] = {}
         self._listener: Final = Listener(database, (CHANGED,), self._on_notify, self._on_gap)
 
     @property
@@ -82,9 +82,9 @@ class Watcher:
             await asyncio.wait((task,))
 
     @contextmanager
-    def subscription(self, run_id: str = "") -> Generator[Change]:
+    def subscription(self, run_id: str = "") -> Generator[ChangeSubscription]:
         """The changes of one run, or of all."""
-        change = Change()
+        change = ChangeSubscription()
         self._changes.setdefault(run_id, set()).add(change)
         try:
             yield change

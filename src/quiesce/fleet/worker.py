@@ -22,7 +22,7 @@ from . import run_table, webhook_table
 from .cap_table import Share
 from .contact import LEAST_ATTEMPT, StoreContact
 from .database import FleetDatabase
-from .execution import DepsFactory, Execution
+from .execution import Execution, FleetDepsFactory
 from .listener import Listener, is_set_within
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
@@ -85,7 +85,7 @@ class Worker:
         *agents: AnyAgent,
         store: str,
         settings: WorkerSettings | None = None,
-        deps: DepsFactory | None = None,
+        deps: FleetDepsFactory | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self.settings: Final = settings or WorkerSettings()
@@ -118,7 +118,7 @@ class Worker:
         """Take and run until `stop` is set; then drain. `hurry` ends the drain's patience. Raises a `StoreError`.
 
         That is raised only when the database cannot be reached at the beginning, for the time of a lease. What ends one
-        of the worker's own loops is a bug: the runs are handed over, and it is raised.
+        of the worker's own loops is a bug: its runs are continued by another worker, and it is raised.
         """
         try:
             if await self._join(stop):
@@ -173,7 +173,7 @@ class Worker:
                 await self.database.ask(run_table.forget_worker, self.id.hex)
 
     async def _drain(self, hurry: asyncio.Event | None) -> None:
-        """Stop the runs, more urgently as time passes. Each hands over to a run that goes on with it elsewhere."""
+        """Stop the runs, more urgently as time passes. Each is continued by another worker."""
         with suppress(StoreError):
             await self._renew_in_time()
         loop = asyncio.get_running_loop()

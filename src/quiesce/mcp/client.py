@@ -23,7 +23,7 @@ from ..conversation.sealing import SENTENCES
 from ..errors import ConfigurationError, ToolError
 from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..tools.context import ToolContext
-from .connection import Connection
+from .connection import MCPConnection
 from .content import block_content, resource_content, result_content
 from .elicitation import Elicitation, UnansweredElicitation
 from .stdio import as_command
@@ -106,7 +106,7 @@ class MCPServer:
         self._protocol: Final = _checked_protocol(protocol)
         self._may_elicit: Final = elicitation
         self._elicitation: Elicitation | None = None
-        self._connection: Connection | None = None
+        self._connection: MCPConnection | None = None
         self._tools: tuple[SchemaTool, ...] = ()
         self._portal: Portal | None = None
 
@@ -144,7 +144,7 @@ class MCPServer:
             raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
         if self._may_elicit:
             self._elicitation = Elicitation(is_stdio=isinstance(self._target, StdioTarget))
-        connection = Connection(self._target, self._list_tools, self._elicitation, self._protocol)
+        connection = MCPConnection(self._target, self._list_tools, self._elicitation, self._protocol)
         try:
             await connection.open(self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
@@ -160,7 +160,7 @@ class MCPServer:
         why = str(error) or f"The MCP server {self._target.label} did not answer within {self._connect_timeout:g} s."
         return ConfigurationError(f"The tools of an MCP server cannot be listed. {why}", todo="Check the server.")
 
-    async def _list_tools(self, connection: Connection) -> None:
+    async def _list_tools(self, connection: MCPConnection) -> None:
         """Read the server's tools: when connecting, and after each change."""
         every = await connection.call(lambda client: _listed(client, "tools", "tools"))
         listed = [each for each in every if self._only is None or each.name in self._only]

@@ -65,7 +65,7 @@ class _RequestsInFlight:
         await self._none_left.wait()
 
 
-class Connection:
+class MCPConnection:
     """Keeps a connection open in a task of its own, until `close()`. Requests come from any task of any event loop.
 
     `on_new_tools` is awaited, with this connection, each time that the server says that its tools have changed.
@@ -75,7 +75,7 @@ class Connection:
     def __init__(
         self,
         target: Target,
-        on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]],
+        on_new_tools: Callable[[MCPConnection], Coroutine[Any, Any, None]],
         elicitation: Elicitation | None = None,
         protocol: str = "auto",
     ) -> None:

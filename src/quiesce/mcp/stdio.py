@@ -44,7 +44,7 @@ LONGEST_MESSAGE: Final = 64 * 1024 * 1024
 NO_ANSWER: Final = "quiesce: no answer"
 
 
-class Command(Struct, frozen=True):
+class ServerCommand(Struct, frozen=True):
     """How a server is started."""
 
     argv: tuple[str, ...]
@@ -148,7 +148,7 @@ class ServerProcess:
         supervised.attach(loop, self._on_change, awaited=False)
 
     @classmethod
-    async def start(cls, command: Command) -> ServerProcess:
+    async def start(cls, command: ServerCommand) -> ServerProcess:
         """Start a server. Raises `ConfigurationError` when that is not possible."""
         if sys.platform == "win32":
             raise ConfigurationError(
@@ -240,7 +240,7 @@ class ServerProcess:
         self._writable.set()
 
 
-def _job(command: Command) -> ProgramJob:
+def _job(command: ServerCommand) -> ProgramJob:
     from ..processes.supervisor import ProgramJob
 
     # Only what is harmless is inherited: a server must not see the keys in this process's environment.
@@ -248,7 +248,7 @@ def _job(command: Command) -> ProgramJob:
     return ProgramJob(command.argv, str(Path(command.cwd or ".").absolute()), environment)
 
 
-def _cannot_start(command: Command, reason: str) -> ConfigurationError:
+def _cannot_start(command: ServerCommand, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"The MCP server {command.argv[0]!r} cannot be started: {reason}.", todo="Check the command."
     )
@@ -293,10 +293,10 @@ async def stdio_transport(process: ServerProcess) -> AsyncGenerator[tuple[Any, A
             group.cancel_scope.cancel()
 
 
-def as_command(argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> Command:
+def as_command(argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> ServerCommand:
     """A command from what a user gave. Raises `ConfigurationError` for an empty one."""
     if not argv or not argv[0]:
         raise ConfigurationError("An MCP server needs a command.", todo='MCPServer.stdio("uvx", "mcp-server-git")')
-    return Command(
+    return ServerCommand(
         tuple(map(os.fspath, argv)), None if env is None else dict(env), None if cwd is None else os.fspath(cwd)
     )

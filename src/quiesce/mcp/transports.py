@@ -15,13 +15,13 @@ from .stdio import (
     LEAVE_GRACE,
     LONGEST_MESSAGE,
     TERM_GRACE,
-    Command,
+    ServerCommand,
     ServerProcess,
     stdio_transport,
 )
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import MCPConnection
 
 # How long saying goodbye to a server may take that we did not start.
 _GOODBYE: Final = 2.0
@@ -45,7 +45,7 @@ class Target(Protocol):
         """Whether a new connection may be made without being asked, because nothing is started for it."""
         ...
 
-    def open(self, connection: Connection) -> Any:
+    def open(self, connection: MCPConnection) -> Any:
         """An async context manager that gives the SDK's client."""
         ...
 
@@ -53,7 +53,7 @@ class Target(Protocol):
 class StdioTarget(Struct, frozen=True):
     """A server that we start."""
 
-    command: Command
+    command: ServerCommand
 
     @property
     def label(self) -> str:
@@ -71,7 +71,7 @@ class StdioTarget(Struct, frozen=True):
         return False
 
     @asynccontextmanager
-    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
+    async def open(self, connection: MCPConnection) -> AsyncGenerator[Any]:
         """Start the server and talk to it; end it, with all that it started, whatever happens."""
         from mcp import Client
 
@@ -110,8 +110,8 @@ class HttpTarget(Struct, frozen=True):
         return True
 
     @asynccontextmanager
-    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
-        """Talk to the server."""
+    async def open(self, connection: MCPConnection) -> AsyncGenerator[Any]:
+        """Connect to the server; gives the SDK's client."""
         from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
 

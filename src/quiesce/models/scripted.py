@@ -80,13 +80,13 @@ class Stall(Struct, frozen=True):
 
 
 class Fail(Struct, frozen=True):
-    """Fail, here."""
+    """Raise `error` at this point of the answer."""
 
     error: Exception
 
 
 class Drop(Struct, frozen=True):
-    """Close the connection, here, with no end to the answer."""
+    """Close the connection at this point, before the end of the answer."""
 
 
 class Used(Struct, frozen=True):

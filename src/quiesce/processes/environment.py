@@ -57,18 +57,18 @@ def small_environment() -> dict[str, str]:
 
 
 def interpreter_environment() -> dict[str, str]:
-    """The same for a Python interpreter of our own: with what makes it start as this one did."""
+    """`small_environment()` with the variables of the interpreter, so that a new Python starts as this one did."""
     kept = {name: value for name, value in os.environ.items() if name in _INTERPRETER}
     return {**small_environment(), **kept}
 
 
 def set_trace_variables(variables: Mapping[str, str]) -> None:
-    """Have the processes that this task starts from here on find these variables: they go on with a trace."""
+    """Give these variables to all processes that this task starts from now on, so that they continue a trace."""
     _trace.set(variables)
 
 
 def trace_variables() -> Mapping[str, str]:
-    """The variables by which a process that this task starts goes on with the trace; empty without one."""
+    """The environment variables that let a process of this task continue the trace; empty without a trace."""
     return _trace.get()
 
 
@@ -113,7 +113,7 @@ def _is_harmless(name: str) -> bool:
 
 
 def _first_environment() -> tuple[int, int]:
-    """Where the kernel put the variables that this process was started with, which is what /proc shows."""
+    """The start and end address of the environment that the process was started with, which /proc shows."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     return int(fields[_ENV_START]), int(fields[_ENV_END])
 

@@ -19,13 +19,13 @@ LONGEST: Final = 1 << 30
 
 
 def encode(message: object) -> bytes:
-    """One frame for a process of ours. Raises whatever pickle raises."""
+    """Encode a frame for a process of ours, with pickle. Raises what pickle raises."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _HEADER.pack(len(body)) + body
 
 
 def encode_plain(message: object) -> bytes:
-    """One frame for the host, of what JSON has. Raises `ValueError` for one that is too long."""
+    """Encode a frame for the host, as JSON. Raises `ValueError` when it is too long."""
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(body) > LONGEST:
         raise ValueError(f"it has {len(body):,} bytes")

@@ -28,7 +28,7 @@ class CapturedOutput:
         self._told = 0
 
     def add(self, data: bytes) -> None:
-        """Some more; empty bytes are the end of it."""
+        """Add output. Empty bytes mark its end."""
         text = self._decoder.decode(data, final=not data)
         if not text:
             return

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ..compaction import Context, Summary, by_rule_of_thumb, is_summarised, media_weight
+from ..compaction import Context, Summary, by_rule_of_thumb, is_summarised, media_size
 from ..conversation.answer import AnswerBuilder
 from ..conversation.validity import check
 from ..errors import GuardrailTripped, RequestRejected
@@ -40,10 +40,10 @@ class RequestWindow:
     def __init__(self, state: RunState) -> None:
         self._state: Final = state
 
-    def weigh(self, message: Message) -> int:
+    def message_size(self, message: Message) -> int:
         """About how many tokens a message is for the run's model."""
         sizer = self._sizer
-        return by_rule_of_thumb(message) if sizer is None else sizer(message) + media_weight(message)
+        return by_rule_of_thumb(message) if sizer is None else sizer(message) + media_size(message)
 
     @property
     def _sizer(self) -> MessageSizer | None:
@@ -72,8 +72,8 @@ class RequestWindow:
         return ContextReduced(
             max(0, len(left_out) - changed),  # a prompt with a summary beside it is sent
             is_summarised(sending),
-            sum(map(self.weigh, messages)),
-            sum(map(self.weigh, sending)),
+            sum(map(self.message_size, messages)),
+            sum(map(self.message_size, sending)),
             Provenance.HEURISTIC if sizer is None else sizer.source,
         )
 

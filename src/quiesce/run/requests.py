@@ -35,7 +35,7 @@ from ..tools.current_run import current_run
 from .events.fanout import CHECKPOINT_EVERY
 from .handoff import cost_refusal
 from .limit_checks import build_meter, last_answer_note
-from .spending import SentRequest
+from .spending import MiddlewareRequest
 from .stream_timeouts import StreamWatch
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class RequestSender:
             if refusal is not None:
                 raise RequestRejected(f"The run's cost limit {refusal}.", kept="Nothing was sent.")
 
-    def _open(self, call: ModelCall[Any]) -> SentRequest:
+    def _open(self, call: ModelCall[Any]) -> MiddlewareRequest:
         """Write down that a request is about to be sent, and tell the readers."""
         state, request, original = self._state, call.request, self._original
         same = (
@@ -215,7 +215,7 @@ class SideRequestSender(RequestSender):
 class RequestStream:
     """The deltas of one request: counted for its bill, then passed on to the middleware."""
 
-    def __init__(self, state: RunState, builder: AnswerBuilder, sent: SentRequest, watch: StreamWatch) -> None:
+    def __init__(self, state: RunState, builder: AnswerBuilder, sent: MiddlewareRequest, watch: StreamWatch) -> None:
         self._state: Final = state
         self._builder: Final = builder
         self._sent: Final = sent

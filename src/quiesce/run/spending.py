@@ -20,7 +20,7 @@ from .config import RunConfig, billing_terms, open_estimator
 from .state_ref import StateRef
 
 
-class SentRequest:
+class MiddlewareRequest:
     """A request that middleware has sent: its bill, and what it has received."""
 
     def __init__(self, bill: RequestBill, answer: AnswerBuilder) -> None:
@@ -64,7 +64,7 @@ class Spending:
         self._refresh: Final = lambda: ref.state.spending.refresh_receipt()  # noqa: PLW0108  (it would keep the state)
         self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self._refresh, terms)
         self.side_bills: Final[list[RequestBill]] = []
-        self.sent: Final[list[SentRequest]] = []
+        self.sent: Final[list[MiddlewareRequest]] = []
         """The requests of middleware that have not ended."""
         self._configs: Final[dict[int, RunConfig]] = {}
         self.budget_use: Final = BudgetUse()
@@ -104,7 +104,7 @@ class Spending:
                 each.claim.task.save()
         state.events.push(ModelCallEnded(entry))
 
-    def send(self, model: Model, request: ModelRequest, *, learn: bool) -> SentRequest:
+    def send(self, model: Model, request: ModelRequest, *, learn: bool) -> MiddlewareRequest:
         """Open the bill of a request that middleware is about to send.
 
         `learn` says that what it teaches about tokens is about this conversation.
@@ -113,13 +113,13 @@ class Spending:
         terms = self.bill.terms if model is self.bill.terms.model else billing_terms(self.config_for(model))
         answer = AnswerBuilder()
         subject = state.claim.conversation if learn else answer
-        sent = SentRequest(RequestBill(state.run_id, self.bill.ledger, subject, self._refresh, terms), answer)
+        sent = MiddlewareRequest(RequestBill(state.run_id, self.bill.ledger, subject, self._refresh, terms), answer)
         self.side_bills.append(sent.bill)
         self.sent.append(sent)  # first: an entry that is open is closed at the end of the run
         sent.bill.open(request, answer, turn=state.progress.turn_number, attempt=state.progress.attempt)
         return sent
 
-    def close_sent(self, sent: SentRequest) -> None:
+    def close_sent(self, sent: MiddlewareRequest) -> None:
         """Write down how a request of middleware has ended, once."""
         entry = sent.close()
         if entry is not None:

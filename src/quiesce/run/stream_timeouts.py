@@ -43,7 +43,7 @@ def checked_timeouts(first_token: object, gap: object) -> StreamTimeouts:
     )
 
 
-class StreamedAnswer(Protocol):
+class WatchedAnswer(Protocol):
     """What a watch needs of the answer that is being streamed."""
 
     @property
@@ -81,7 +81,7 @@ class StreamWatch:
     def __init__(
         self,
         timeouts: StreamTimeouts,
-        answer: StreamedAnswer,
+        answer: WatchedAnswer,
         is_stopped: Callable[[], bool],
         stop_because: Callable[[BaseException], None],
     ) -> None:

@@ -27,7 +27,7 @@ from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
 from .keys import Keys
-from .openapi import OPERATIONS, Operation, document
+from .openapi import OPERATIONS, APIOperation, document
 from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
@@ -145,7 +145,7 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
     async def openapi(_: Request) -> Response:
         return json_response(document(services.settings))
 
-    def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint(operation: APIOperation) -> Callable[[Request], Awaitable[Response]]:
         handlers = _handlers(services, operation)
         return health if operation.open_to_all else api(getattr(handlers, operation.id))
 
@@ -156,7 +156,7 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
     ]
 
 
-def _handlers(services: Services, operation: Operation) -> ModuleType:
+def _handlers(services: Services, operation: APIOperation) -> ModuleType:
     """The module with the handler of an operation."""
     if services.fleet is None:
         return streams if operation.stream else routes

@@ -1,7 +1,7 @@
 """The audit: who has started, stopped, answered, steered and deleted what, and when.
 
-Each owner has its own, which no other owner can read. The newest entries are kept, also after what they tell of was
-deleted. They are written beside the requests: a stop does not wait for the store.
+Each owner has its own audit, which no other owner can read. The newest entries are kept, also after their runs and
+sessions were deleted. They are written in the background: a stop does not wait for the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..errors import StoreError
 from ..sessions import SessionStore
 from .owner_values import OwnerValues
-from .run_info import RunInfo
+from .run_metadata import RunMetadata
 from .schemas import AuditAction, AuditEntry, AuditPage
 
 # The entries are in pages, and a page is one value: the oldest page is overwritten.
@@ -63,7 +63,7 @@ class Audit:
             self._writing = asyncio.get_running_loop().create_task(self._write_all(), name="quiesce audit")
 
     def note_run(
-        self, action: AuditAction, run_id: str, info: RunInfo, detail: str = "", who: str | None = None
+        self, action: AuditAction, run_id: str, info: RunMetadata, detail: str = "", who: str | None = None
     ) -> None:
         """Note what was done to a run of this process."""
         agent = info.agent.name

@@ -68,7 +68,7 @@ class Drain:
 
 
 async def _wait(ends: Sequence[asyncio.Task[Any]], hurried: asyncio.Task[Any], seconds: float) -> None:
-    """Wait until all runs have ended, the time is over, or `hurried` is newly done."""
+    """Wait until all runs have ended, the time is over, or `hurried` becomes done during the wait."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(0.0, seconds)
     was_hurried = hurried.done()

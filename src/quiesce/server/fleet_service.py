@@ -28,7 +28,7 @@ from ..sessions import Session, SessionStore
 from ..sessions.stored_receipt import journaled_entries
 from ..usage.ledger import LedgerEntry, summarise
 from .problems import no_such_run
-from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH
+from .run_metadata import PROMPT_LENGTH, TEXT_TAIL_LENGTH
 from .schemas import RunView, usage_view
 
 # Runs whose events are remembered in short, so that only newer ones are read for the next view.

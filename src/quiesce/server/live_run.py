@@ -30,7 +30,7 @@ from ..result import RunResult
 from ..run.handle import Run
 from ..usage.ledger import Ledger, LedgerEntry
 from .event_log import EventLog
-from .run_info import TEXT_TAIL_LENGTH, RunInfo
+from .run_metadata import TEXT_TAIL_LENGTH, RunMetadata
 from .schemas import RunStatus, RunView, usage_view
 from .stream_readers import StreamReaders
 
@@ -55,7 +55,7 @@ class LiveRun:
     """A run of this process with its event log and its readers. Only for the loop that the run lives in."""
 
     def __init__(
-        self, run: Run, log: EventLog, info: RunInfo, *, on_end: Callable[[LiveRun], None], on_change: OnChange
+        self, run: Run, log: EventLog, info: RunMetadata, *, on_end: Callable[[LiveRun], None], on_change: OnChange
     ) -> None:
         self.id: Final = run.id
         self.info: Final = info

@@ -182,7 +182,7 @@ def _wait(longest: float) -> _Json:
 
 
 @dataclass(frozen=True)
-class Operation:
+class APIOperation:
     """One row of the table below.
 
     id         the name of its handler, in `routes` or `streams`
@@ -212,31 +212,31 @@ _BUSY: Final = (409, 423, 429)
 _BODY_REFUSED: Final = (408, 413, 415)
 
 OPERATIONS: Final = (
-    Operation(
+    APIOperation(
         "post", "/runs", "start_run", "Start a run",
         {201: ("RunAnswer", "The run."), 200: ("RunAnswer", "The run that this Idempotency-Key started before.")},
         body="StartRun", parameters=(_IDEMPOTENCY,), refusals=(410, *_BUSY),
     ),
-    Operation(
+    APIOperation(
         "get", "/runs", "list_runs", "The runs", {200: ("RunList", "The newest first.")},
         parameters=_FILTERS, refusals=(422,),
     ),
-    Operation(
+    APIOperation(
         "get", "/events", "stream_changes", "The changes in the list of runs, as a stream", {},
         stream="RunsChange", parameters=_resume_at(_PLACE), refusals=(429,),
     ),
-    Operation(
+    APIOperation(
         "get", "/runs/{id}", "show_run", "A run, its conversation and its receipt", {200: ("RunDetail", "The run.")},
     ),
-    Operation(
+    APIOperation(
         "delete", "/runs/{id}", "delete_run", "Delete an ended run", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    Operation(
+    APIOperation(
         "get", "/runs/{id}/events", "stream_events", "All events of a run, past and future",
         {204: ("", "The run has ended, and the client has seen its last event.")},
         stream="Event", parameters=_resume_at(_EVENT_NUMBER), refusals=(422, 429),
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/cancel", "cancel_run", "Stop a run",
         {
             200: ("CancelAnswer", "The run has ended; with its receipt."),
@@ -244,20 +244,20 @@ OPERATIONS: Final = (
         },
         body="CancelRun?", waits=True,
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/steer", "steer_run", "Steer a running run with a prompt",
         {202: ("Accepted", "The prompt was accepted.")}, body="SteerRun", refusals=(409,),
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/pause", "pause_run", "Let a run wait before its next step, or go on",
         {202: ("Accepted", "Whether the run waits, or goes on, from now on.")}, body="PauseRun?", refusals=(409,),
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run",
         {201: _NEW_RUN[201], 200: ("RunAnswer", "The run that executes the turn already; it has taken the answers.")},
         body="ResumeRun", refusals=_BUSY,
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/undo", "undo_run", "Undo the calls of tools that have an undo",
         {
             200: ("ReceiptAnswer", "The undo is complete; the receipt has the outcomes."),
@@ -265,48 +265,48 @@ OPERATIONS: Final = (
         },
         body="Nothing?", waits=True, refusals=(409,),
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/continue", "continue_run", "Continue the answer of a stopped run, in a new run", _NEW_RUN,
         body="Nothing?", refusals=_BUSY,
     ),
-    Operation(
+    APIOperation(
         "post", "/runs/{id}/tools/{call}/cancel", "cancel_tool", "Stop one tool call; the run goes on",
         {202: ("Accepted", "Whether this changed anything.")}, body="CancelTool?",
     ),
-    Operation("get", "/sessions", "list_sessions", "The sessions", {200: ("SessionList", "The latest first.")}),
-    Operation(
+    APIOperation("get", "/sessions", "list_sessions", "The sessions", {200: ("SessionList", "The latest first.")}),
+    APIOperation(
         "get", "/sessions/{name}", "show_session", "A session and its conversation",
         {200: ("SessionDetail", "The session.")},
     ),
-    Operation(
+    APIOperation(
         "delete", "/sessions/{name}", "delete_session", "Delete a session", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    Operation(
+    APIOperation(
         "get", "/approvals", "list_approvals", "The approvals that were given in advance",
         {200: ("ApprovalList", "The newest first.")},
     ),
-    Operation(
+    APIOperation(
         "delete", "/approvals/{approval}", "delete_approval", "Take back an approval that was given in advance",
         _DELETED, refusals=_BODY_REFUSED,
     ),
-    Operation(
+    APIOperation(
         "get", "/audit", "show_audit", "Who has started, stopped, answered, steered and deleted what",
         {200: ("AuditPage", "The newest first.")}, parameters=_AUDIT, refusals=(422,),
     ),
-    Operation(
+    APIOperation(
         "get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")},
         parameters=_RANGE, refusals=(422,),
     ),
-    Operation(
+    APIOperation(
         "get", "/usage/keys", "show_usage_by_key", "The usage of all keys, for an operator",
         {200: ("UsageByKey", "The figures.")}, parameters=_RANGE_BY_KEY, refusals=(422,),
     ),
-    Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
-    Operation(
+    APIOperation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
+    APIOperation(
         "get", "/fleet", "show_fleet", "The workers, the queue and the freezes of a fleet",
         {200: ("FleetView", "The fleet.")}, refusals=(404,),
     ),
-    Operation(
+    APIOperation(
         "get", "/healthz", "health", "Whether the server accepts new runs",
         {200: ("Health", "It does."), 503: ("Health", "It does not: see `status`.")}, open_to_all=True,
     ),
@@ -320,7 +320,7 @@ def _paths(longest_wait: float) -> _Json:
     return paths
 
 
-def _describe(operation: Operation, longest_wait: float) -> _Json:
+def _describe(operation: APIOperation, longest_wait: float) -> _Json:
     in_path = [_IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)]
     waiting = [_wait(longest_wait)] if operation.waits else []
     tag, description = OPERATION_WORDS[operation.id]
@@ -356,7 +356,7 @@ def _links(schema: str, _: str) -> _Json:
     return {"links": {name: {"operationId": name, "parameters": {"id": "$response.body#/run/id"}} for name in _NEXT}}
 
 
-def _responses(operation: Operation) -> _Json:
+def _responses(operation: APIOperation) -> _Json:
     responses: _Json = {str(status): _json(*what) | _links(*what) for status, what in operation.answers.items()}
     if operation.stream:
         what = f"Server-sent events; the `data` of each is a {operation.stream}."

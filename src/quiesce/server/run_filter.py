@@ -36,7 +36,7 @@ class RunFilter:
     limit: int
 
     def takes(self, run: ServedRun) -> bool:
-        """Whether a run is among those that the request names."""
+        """Whether a run matches the filter."""
         info = run.info
         return (self.state is None or run.status == self.state) and self.fits(
             info.session, info.agent.name, info.created_at, info.prompt, run.id

@@ -1,4 +1,4 @@
-"""A check that one process only serves agents on a listening socket.
+"""Checks that no other process serves agents on the same listening socket.
 
 A run lives in one process. With `uvicorn --workers 2` the system gives half of the requests to the other process, which
 answers a stop with 404. Linux only: elsewhere nothing is checked.

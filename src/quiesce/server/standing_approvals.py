@@ -19,7 +19,7 @@ from ..interrupts import Interrupt
 from ..sessions import SessionStore
 from .owner_values import OwnerValues
 from .problems import Problem
-from .run_info import RunInfo
+from .run_metadata import RunMetadata
 from .schemas import ArgumentPattern, Remember, StandingApproval
 
 _VALUE: Final = "approvals"
@@ -39,7 +39,7 @@ class StandingApprovals:
         """The approvals of an owner that have not ended, the newest first. Raises a `StoreError`."""
         return tuple(reversed(_lasting(await self._load(owner)).values()))
 
-    async def add(self, info: RunInfo, interrupt: Interrupt, wanted: Remember, definition: str) -> StandingApproval:
+    async def add(self, info: RunMetadata, interrupt: Interrupt, wanted: Remember, definition: str) -> StandingApproval:
         """Approve, in advance, calls like the one that is asked about. Raises `Problem`, or a `StoreError`."""
         _check(wanted, info, interrupt)
         now = time.time()
@@ -67,12 +67,12 @@ class StandingApprovals:
         taken = await self._take_back(owner, lambda each: each.id == approval_id)
         return taken[0] if taken else None
 
-    async def take_back_like(self, info: RunInfo, interrupt: Interrupt) -> list[StandingApproval]:
+    async def take_back_like(self, info: RunMetadata, interrupt: Interrupt) -> list[StandingApproval]:
         """Take back all approvals that would have approved this call: it was denied. Raises a `StoreError`."""
         return await self._take_back(info.owner, lambda each: _covers(each, info, interrupt))
 
     async def session_deleted(self, owner: str, name: str) -> None:
-        """Take back what was approved for a session: a new one of that name begins without. Raises a `StoreError`."""
+        """Remove the approvals of a deleted session, so that a new one of that name has none. Raises a `StoreError`."""
         await self._take_back(owner, lambda each: each.session == name)
 
     async def _take_back(self, owner: str, is_meant: Callable[[StandingApproval], bool]) -> list[StandingApproval]:
@@ -85,7 +85,7 @@ class StandingApprovals:
                 await self._save(owner, _lasting(kept))
         return taken
 
-    async def decide(self, info: RunInfo, event: BeforeApproval) -> StandingApproval | None:
+    async def decide(self, info: RunMetadata, event: BeforeApproval) -> StandingApproval | None:
         """Approve the call of a hook event if an approval covers it; returns that approval. Raises a `StoreError`."""
         for approval in _lasting(await self._load(info.owner)).values():
             if approval.definition == event.definition and _covers(approval, info, event.interrupt):
@@ -116,7 +116,7 @@ def _lasting(approvals: Mapping[str, StandingApproval]) -> dict[str, StandingApp
     return {each.id: each for each in approvals.values() if each.expires_at is None or each.expires_at > now}
 
 
-def _covers(approval: StandingApproval, info: RunInfo, interrupt: Interrupt) -> bool:
+def _covers(approval: StandingApproval, info: RunMetadata, interrupt: Interrupt) -> bool:
     """Whether an approval is for this call, apart from the definition of the tool."""
     if approval.tool != interrupt.tool_name or approval.agent != info.agent.name:
         return False
@@ -158,7 +158,7 @@ def _same(one: Any, other: Any) -> bool:
     return msgspec.json.encode(one, order="deterministic") == msgspec.json.encode(other, order="deterministic")
 
 
-def _check(wanted: Remember, info: RunInfo, interrupt: Interrupt) -> None:
+def _check(wanted: Remember, info: RunMetadata, interrupt: Interrupt) -> None:
     """Raises `Problem` for an approval in advance that makes no sense, or would count for more than was meant."""
     problem = ""
     if interrupt.kind != "approval":

@@ -21,7 +21,7 @@ from .idempotency import IdempotencyKeys, check_same_request, fingerprint
 from .live_run import LiveRun
 from .problems import Problem
 from .registry import ServedRun
-from .run_info import PROMPT_LENGTH, RunInfo
+from .run_metadata import PROMPT_LENGTH, RunMetadata
 from .schemas import StartRun
 from .sessions import check_session_name
 from .stored_log import JournaledLog, StoredEvents
@@ -142,9 +142,9 @@ class RunStarter:
             await self._services.history.delete_run(run)
             raise run.result.error
 
-    def _info(self, owner: str, agent: AnyAgent, session: str | None, request: StartRun) -> RunInfo:
+    def _info(self, owner: str, agent: AnyAgent, session: str | None, request: StartRun) -> RunMetadata:
         grace = request.disconnect_grace
-        return RunInfo(
+        return RunMetadata(
             owner,
             agent,
             session,
@@ -155,7 +155,7 @@ class RunStarter:
             mode=request.mode,
         )
 
-    def _register(self, run: Run, info: RunInfo) -> LiveRun:
+    def _register(self, run: Run, info: RunMetadata) -> LiveRun:
         on_change = self._services.run_lists.run_changed
         live = LiveRun(run, self._new_log(run), info, on_end=self._run_ended, on_change=on_change)
         self._services.runs.add(live)

@@ -21,7 +21,7 @@ from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
 from ..sessions.stored_receipt import journaled_entries, receipt_of, saved_receipt
 from ..usage.ledger import LedgerEntry, summarise
-from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
+from .run_metadata import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunMetadata
 from .schemas import RunStatus, RunView, usage_view
 from .sessions import OwnedSession
 from .stored_log import StoredEvents, StoredLog
@@ -50,7 +50,7 @@ class StoredRun:
         events = [each.event for each in numbered]
         prompt = _prompt(events)[:PROMPT_LENGTH]
         self.id: Final = record.run_id
-        self.info: Final = RunInfo(owner, agent, name, prompt, record.started)
+        self.info: Final = RunMetadata(owner, agent, name, prompt, record.started)
         self.conversation: Final = session
         self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started

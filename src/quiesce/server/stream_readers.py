@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from ..run.handle import Run
-from .run_info import RunInfo
+from .run_metadata import RunMetadata
 
 
 class StreamReaders:
@@ -15,7 +15,7 @@ class StreamReaders:
     A client that has not connected within the grace period after the start counts as disconnected.
     """
 
-    def __init__(self, run: Run | None, info: RunInfo) -> None:
+    def __init__(self, run: Run | None, info: RunMetadata) -> None:
         self.count = 0
         self._run = run
         self._info: Final = info

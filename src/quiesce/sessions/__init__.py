@@ -1,4 +1,4 @@
-"""Where conversations live."""
+"""Sessions: conversations that are saved in a store, and the stores."""
 
 from .._lazy_names import lazy_names
 

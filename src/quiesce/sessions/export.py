@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from ..conversation.validity import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
-from .records import RunBegin, RunEnd, RunStatus, WriteBatch, holder
+from .records import RunBegin, RunEnd, StoredRunStatus, WriteBatch, holder
 from .store import SessionStore
 
 VERSION: Final = 1
@@ -37,7 +37,7 @@ class _Run(Struct, frozen=True, tag="run", tag_field="line"):
     run: str
     agent: str
     started: float
-    status: RunStatus
+    status: StoredRunStatus
     reason: str
     ended: float | None
     detail: Raw

@@ -16,7 +16,7 @@ from ..events import RunEnded
 from ..messages import Message
 from .journal.rows import JournalRow, Row, encode, pack
 
-RunStatus: TypeAlias = Literal["running", "ended", "crashed"]
+StoredRunStatus: TypeAlias = Literal["running", "ended", "crashed"]
 
 # --- The writer ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class RunBegin(Struct, frozen=True):
 class RunEnd(Struct, frozen=True):
     """How a run ended; `detail` is its receipt, or after a crash what is known of it, as JSON."""
 
-    status: RunStatus
+    status: StoredRunStatus
     reason: str
     ended: float
     detail: bytes = b"null"
@@ -186,7 +186,7 @@ class RunRecord(Struct, frozen=True):
     run_id: str
     agent: str
     started: float
-    status: RunStatus
+    status: StoredRunStatus
     reason: str = ""
     ended: float | None = None
     detail: bytes = b"null"

@@ -1,4 +1,4 @@
-"""Repair of a damaged session: the undamaged part stays, and the rest is passed on before it is deleted."""
+"""Repair of a damaged session: the undamaged part stays. The rest is given to the caller, then deleted."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class Session(Conversation):
             return taken
         try:
             if taken.snapshot is not None:
-                await self._take_over(taken.lease, taken.snapshot)
+                await self._load_snapshot(taken.lease, taken.snapshot)
         except BaseException:
             waiter.abandon()  # the run may have let go of the session meanwhile, and this waiter with it
             raise
@@ -313,7 +313,7 @@ class Session(Conversation):
         return taken.lease
 
     def abandon_opening(self) -> None:
-        """Give back the lease that `open` has got, or gets later: it is not wanted any more."""
+        """Stop waiting for the lease; release it if it is granted later, or was already."""
         if self._waiter is not None:
             self._waiter.abandon()
 
@@ -348,7 +348,7 @@ class Session(Conversation):
             if self.pending is not None:
                 self.drop_pending()
 
-    async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
+    async def _load_snapshot(self, lease: Lease, snapshot: Snapshot) -> None:
         """Replace what is here by what is stored, with the turns of crashed runs sealed."""
         revision, unsaved = snapshot.info.revision, self._unsaved
         if unsaved is not None and self._goes_on_from(snapshot, unsaved):

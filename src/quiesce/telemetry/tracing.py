@@ -85,7 +85,7 @@ class Telemetry:
         self.capture_content: Final = capture_content
 
     def variables(self, span: Any) -> dict[str, str]:
-        """The environment variables by which a program goes on with the trace below this span: TRACEPARENT."""
+        """The environment variables that let a program continue the trace below this span: TRACEPARENT."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, context=self.trace.set_span_in_context(span))
         return {name.upper(): value for name, value in carrier.items()}

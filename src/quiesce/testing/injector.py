@@ -39,12 +39,12 @@ class Injection(Struct, frozen=True):
         return f"{self.source}:{self.point}"
 
 
-Source: TypeAlias = Callable[[Harness, WatchedRun], object]
+StopSource: TypeAlias = Callable[[Harness, WatchedRun], object]
 
 # --- Sources: each stops the target in its own way ------------------------------------------------------------------
 
 
-def _in_mode(mode: Mode) -> Source:
+def _in_mode(mode: Mode) -> StopSource:
     def stop(_: Harness, target: WatchedRun) -> None:
         target.run.cancel("injected", mode=mode)
 
@@ -139,7 +139,7 @@ class LoopLeft(SystemExit):
 
 
 _from_loop: Final = _in_mode(Mode.NOW)
-SOURCES: Final[dict[str, Source]] = {
+SOURCES: Final[dict[str, StopSource]] = {
     "loop": _from_loop,
     "thread": _from_thread,
     "task": _from_caller,
@@ -155,7 +155,7 @@ SOURCES: Final[dict[str, Source]] = {
 }
 """Stops before the k-th callback. `hook` stops in the k-th hook call and `line` before the k-th line of Quiesce."""
 
-FAULTS: Final[dict[str, Source]] = {
+FAULTS: Final[dict[str, StopSource]] = {
     "stop_and_reset": _stop_and_reset,
     "stop_then_reset": _from_loop,
     "reset_then_stop": _reset,
@@ -172,7 +172,7 @@ POINTS: Final = {"hook": "hook", "line": "line", "ctrl_c": "line"}
 """What is counted for a source, where that is not the steps of the loop."""
 
 # Further stops, by the number of steps after the first one.
-_FOLLOW_UPS: Final[dict[str, dict[int, Source]]] = {
+_FOLLOW_UPS: Final[dict[str, dict[int, StopSource]]] = {
     "escalate": {2: _from_loop, 4: SOURCES["kill"]},
     "twice": {1: _from_thread, 2: _from_caller, 3: SOURCES["kill"]},
     "stop_then_reset": {1: _reset},

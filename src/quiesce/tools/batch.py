@@ -84,7 +84,7 @@ class ToolBatch:
                 self._on_done()
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
-        """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
+        """Stop one call by its policy; the others, and the turn, go on. Returns whether it was still under way."""
         if not self.has_call(call_id):
             return False
         (call,) = (each for each in self.calls if each.call.id == call_id)

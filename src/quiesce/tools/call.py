@@ -266,7 +266,7 @@ class CallInProgress(CallRecord):
         return FINAL_GRACE
 
     def cancel_after_grace(self) -> bool:
-        """Cancel a task that was allowed to finish and has not. Whether there was one."""
+        """Cancel the call's task if it was allowed to finish and its grace is over. Returns whether that was so."""
         return self.stop.cancel_after_grace(self.tool if self.stage is CallStage.RUNNING else None, self.invocation)
 
     def abandon(self) -> None:
@@ -288,7 +288,7 @@ class CallInProgress(CallRecord):
         self._notify_done()
 
     def end_with_loop(self) -> None:
-        """The loop was closed around the call: end what it has started, and write down what is known of it."""
+        """Called when the loop was closed during the call: end what the call has started, and record its outcome."""
         if self.task is None or not self.running:
             return
         ended = self.invocation.end_with_loop()
@@ -306,7 +306,7 @@ class CallInProgress(CallRecord):
             self._finish(self.invocation.stopped_result(None if closed else Outcome.UNKNOWN))
 
     def let_go(self) -> None:
-        """The call is over for good: forget what refers to it."""
+        """Drop the references to its tasks, once the call is over."""
         self.task = self.stop.task = None
         self.invocation.thread = self.invocation.worker = None
 

@@ -101,7 +101,7 @@ class CallStop(Struct, eq=False):
             self.task.cancel()
 
     def cancel_after_grace(self, tool: Tool | None, invocation: Invocation) -> bool:
-        """Cancel a task that was allowed to finish and has not. Whether there was one."""
+        """Cancel the call's task if it was allowed to finish and its grace is over. Returns whether that was so."""
         if self.task is None or tool is None or invocation.worker:
             return False
         is_cancelled_then = (tool.kind != "sync" and tool.policy.on_stop == "finish") or self.cancel_deferred

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import ConfigurationError
 
-OnStop: TypeAlias = Literal["cancel", "finish", "abandon", "kill"]
+ToolStopPolicyName: TypeAlias = Literal["cancel", "finish", "abandon", "kill"]
 
 # The seconds that a cancelled task has to unwind when no grace is left: the cancellation itself takes a pass or two of
 # the event loop.
@@ -35,7 +35,7 @@ class ToolStopPolicy(Struct, frozen=True):
     the harmless ones (False), or these and the named ones.
     """
 
-    on_stop: OnStop
+    on_stop: ToolStopPolicyName
     grace: float
     timeout: float | None = None
     max_memory: int | None = None

@@ -152,7 +152,7 @@ class Program:
         if ended.failure is not None:
             raise ToolError(f"{self.argv[0]} could not be started ({ended.failure}).")
         if ended.exit is None:  # its supervisor was killed
-            raise ToolError(f"Nothing was heard of {self.argv[0]}: whether it ran is not known.")
+            raise ToolError(f"{self.argv[0]} was lost before it reported anything: whether it ran is not known.")
         return ProcessResult(
             self.argv,
             ended.exit.code,

@@ -46,7 +46,7 @@ def process_ended_result(
 ) -> ToolResult:
     """The result of a call whose process ended without a stop."""
     if ended.exit is None and ended.failure is None:
-        return stopped_result(call, Outcome.UNKNOWN, "Its process ended before anything was heard of it.", streams)
+        return stopped_result(call, Outcome.UNKNOWN, "Its process ended before it reported anything.", streams)
     if ended.exit is None:
         return failed_result(call, f"Not run: its process could not be started ({ended.failure}).")
     name = ended.exit.signal_name

@@ -29,7 +29,7 @@ from ..interrupts import Approval
 from ..models.base import ToolSpec
 from ..run_context import RunContext
 from .arguments import ArgumentType, argument_type, read_docstring, signature, takes_context
-from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, is_number, make_stop_policy
+from .policy import FINAL_GRACE, ToolStopPolicy, ToolStopPolicyName, is_number, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ else:  # the defaults are for type checkers
     P = ParamSpec("P")
     R = TypeVar("R")
 _F = TypeVar("_F", bound=Callable[..., Any])
-Kind: TypeAlias = Literal["sync", "async", "generator"]
+FunctionKind: TypeAlias = Literal["sync", "async", "generator"]
 ApprovalWanted: TypeAlias = bool | str | Approval | None
 RequiresApproval: TypeAlias = (
     bool
@@ -63,7 +63,7 @@ class ToolOptions(TypedDict, total=False):
 
     name: str | None
     description: str | None
-    on_stop: OnStop | None
+    on_stop: ToolStopPolicyName | None
     grace: float | None
     timeout: float | None
     max_memory: int | None
@@ -335,12 +335,12 @@ class HandoffTarget(Protocol):
         ...
 
 
-def _kind(function: Callable[..., Any]) -> Kind:
+def _kind(function: Callable[..., Any]) -> FunctionKind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
     return _kind_of(function if plain else function.__call__)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _kind_of(target: Any) -> Kind:
+def _kind_of(target: Any) -> FunctionKind:
     if inspect.isasyncgenfunction(target):
         return "generator"
     return "async" if inspect.iscoroutinefunction(target) else "sync"

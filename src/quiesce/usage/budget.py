@@ -13,7 +13,7 @@ from .ledger import LedgerEntry
 FREE: Final = Decimal(0)
 
 
-class Spending(Struct, frozen=True):
+class RequestSpending(Struct, frozen=True):
     """What one request has used so far, as well as it is known."""
 
     input: int
@@ -27,7 +27,7 @@ class BudgetUse:
     __slots__ = ("_parts", "cost", "input", "output", "tool_calls", "turns")
 
     def __init__(self) -> None:
-        self._parts: Final[dict[str, Spending]] = {}
+        self._parts: Final[dict[str, RequestSpending]] = {}
         self.input = 0
         self.output = 0
         self.cost = FREE
@@ -43,7 +43,7 @@ class BudgetUse:
         """The sums, to be kept."""
         return UsedBudget(self.turns, self.tool_calls, self.input, self.output, self.cost)
 
-    def note(self, entry_id: str, now: Spending) -> None:
+    def note(self, entry_id: str, now: RequestSpending) -> None:
         """Write what a request has used so far, in place of what was written of it before."""
         before = self._parts.get(entry_id, _NOTHING)
         self._parts[entry_id] = now
@@ -53,11 +53,11 @@ class BudgetUse:
             self.cost += now.cost - before.cost
 
 
-_NOTHING: Final = Spending(0, 0)
+_NOTHING: Final = RequestSpending(0, 0)
 
 
-def spending(entry: LedgerEntry) -> Spending:
+def spending(entry: LedgerEntry) -> RequestSpending:
     """What a ledger entry counts for: the best guess, or the least that it can be."""
     tokens, cost = entry.usage, entry.cost
     money = FREE if cost is None else cost.value or cost.low
-    return Spending(tokens.input.value or tokens.input.low, tokens.output.value or tokens.output.low, money)
+    return RequestSpending(tokens.input.value or tokens.input.low, tokens.output.value or tokens.output.low, money)

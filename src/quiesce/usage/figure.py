@@ -41,7 +41,7 @@ class Bounded(Struct, Generic[_N], frozen=True, gc=False):
 
     @property
     def guess(self) -> str:
-        """The value in words."""
+        """The value as text, such as "about 1,200"."""
         if self.value is None:
             return f"at least {self._words(self.low)}{self._unit}" if self.low else "unknown"
         return f"{'' if self.exact else 'about '}{self._words(self.value)}{self._unit}"

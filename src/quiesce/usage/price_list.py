@@ -55,7 +55,7 @@ def loaded_price(model: str) -> Price | None:
 
 
 def prices_are_loaded(model: str) -> bool:
-    """Whether the list price of a model can be told at once: the list is loaded, or cannot have the model."""
+    """Whether the list price of a model is known without waiting: the list is loaded, or cannot have the model."""
     return bool(_loaded) or not _may_be_listed(*_split(model))
 
 

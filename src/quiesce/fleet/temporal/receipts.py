@@ -54,13 +54,13 @@ class StepReceipts:
         self.book(receipt.usage.entries)
 
     def book(self, entries: Iterable[LedgerEntry]) -> None:
-        """Add requests to the ledger. No better figures come for them: nothing follows them here."""
+        """Add requests to the ledger. Their figures are final: no later report can correct them here."""
         for each in entries:
             entry_id = f"{self._run_id}/{len(self._entries) + 1}"
             self._entries.append(replace(each, id=entry_id, provisional=False))
 
     def note_calls(self, calls: Iterable[CallReceipt]) -> None:
-        """What became of tool calls, so far."""
+        """Record the outcomes of tool calls; a later outcome of the same call replaces the earlier one."""
         self._calls.update((each.call_id, each) for each in calls)
 
     def receipt(

@@ -187,7 +187,7 @@ class ChatParts:
 
 
 def _collect(found: list[dict[str, Any]], pieces: Any) -> None:
-    """Add pieces to the things that they are pieces of."""
+    """Append each streamed piece to the entry of `found` that it continues, or add it as a new entry."""
     for piece in map(as_dict, as_list(pieces)):
         same = [each for each in found if _same_detail(each, piece)]
         if same:

@@ -28,7 +28,7 @@ from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from ..wire.json_values import as_dict
-from ..wire.message_format import Block, MessageFormat
+from ..wire.message_format import MessageBlock, MessageFormat
 from ..wire.server_tools import as_body, for_anthropic
 
 # The version of the API that is spoken here. A test compares it with that of the vendor's SDK.
@@ -164,13 +164,13 @@ def _mark(body: dict[str, Any], mark: dict[str, Any]) -> None:
 class _AnthropicFormat(MessageFormat):
     provider = "anthropic"
 
-    def text(self, text: str) -> Block:
+    def text(self, text: str) -> MessageBlock:
         return {"type": "text", "text": text}
 
-    def image(self, part: Image) -> Block:
+    def image(self, part: Image) -> MessageBlock:
         return {"type": "image", "source": _source(part)}
 
-    def document(self, part: Document) -> Block:
+    def document(self, part: Document) -> MessageBlock:
         named = {} if part.name is None else {"title": part.name}
         if part.data is not None and convert.is_text(part.media_type):
             source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
@@ -180,10 +180,10 @@ class _AnthropicFormat(MessageFormat):
             raise convert.not_supported("Anthropic", f"documents of type {part.media_type}")
         return {"type": "document", "source": _source(part), **named}
 
-    def call(self, call: ToolCall) -> Block:
+    def call(self, call: ToolCall) -> MessageBlock:
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
 
-    def reasoning(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> MessageBlock:
         if convert.is_redacted(part):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
@@ -191,7 +191,7 @@ class _AnthropicFormat(MessageFormat):
     def __init__(self, *, paused: bool = False) -> None:
         self._paused: Final = paused
 
-    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[MessageBlock]:
         """The blocks, without a server tool that has no result: it is refused before a prompt.
 
         Beside calls of the agent's own tools it stays: its result comes in the answer to theirs.
@@ -202,14 +202,14 @@ class _AnthropicFormat(MessageFormat):
         answered = {block.get("tool_use_id") for block in blocks}
         return [block for block in blocks if block["type"] not in SERVER_CALLS or block.get("id") in answered]
 
-    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+    def add_provider_part(self, part: ProviderPart, blocks: list[MessageBlock]) -> None:
         """Citations belong to the text before them."""
         if part.kind != "citations":
             blocks.append(dict(part.data))
         elif blocks and blocks[-1]["type"] == "text":
             blocks[-1]["citations"] = part.data["citations"]
 
-    def result(self, result: ToolResult) -> Iterator[Block]:
+    def result(self, result: ToolResult) -> Iterator[MessageBlock]:
         shown = [self.part(part) for part in result.content]
         answer = {"type": "tool_result", "tool_use_id": result.call_id, "content": shown}
         yield answer | {"is_error": True} if result.is_error else answer

@@ -36,7 +36,7 @@ from ..wire.encoding import MessageEncoder, encode
 from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
-from ..wire.message_format import Block, MessageFormat
+from ..wire.message_format import MessageBlock, MessageFormat
 from ..wire.server_tools import as_body, for_bedrock
 from .compatible import vocabulary_of
 
@@ -241,7 +241,7 @@ def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
     return {"toolSpec": {"name": name, "description": description, "inputSchema": {"json": schema}}}
 
 
-def _is_open_server_call(block: Block, answered: set[Any]) -> bool:
+def _is_open_server_call(block: MessageBlock, answered: set[Any]) -> bool:
     use = block.get("toolUse", {})
     return use.get("type") == "server_tool_use" and use.get("toolUseId") not in answered
 
@@ -249,19 +249,19 @@ def _is_open_server_call(block: Block, answered: set[Any]) -> bool:
 class _BedrockFormat(MessageFormat):
     provider = "bedrock"
 
-    def user_blocks(self, content: Iterable[UserContent]) -> list[Block]:
+    def user_blocks(self, content: Iterable[UserContent]) -> list[MessageBlock]:
         parts = super().user_blocks(content)
         # A document is refused without words beside it.
         return parts if any("text" in part for part in parts) else [*parts, self.text(convert.SEE_ATTACHMENT)]
 
-    def text(self, text: str) -> Block:
+    def text(self, text: str) -> MessageBlock:
         return {"text": text}
 
-    def image(self, part: Image) -> Block:
+    def image(self, part: Image) -> MessageBlock:
         source = {"bytes": convert.base64_of(convert.bytes_of(part, "Bedrock", "image"))}
         return {"image": {"format": convert.media_type_of(part).rpartition("/")[2], "source": source}}
 
-    def document(self, part: Document) -> Block:
+    def document(self, part: Document) -> MessageBlock:
         source = {"bytes": convert.base64_of(convert.bytes_of(part, "Bedrock", "document"))}
         kind, _, subtype = part.media_type.partition("/")
         if kind in ("audio", "video"):
@@ -269,26 +269,26 @@ class _BedrockFormat(MessageFormat):
         name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
         return {"document": {"format": _FORMATS.get(part.media_type, "txt"), "name": name, "source": source}}
 
-    def call(self, call: ToolCall) -> Block:
+    def call(self, call: ToolCall) -> MessageBlock:
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}
 
-    def reasoning(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> MessageBlock:
         if convert.is_redacted(part):
             return {"reasoningContent": {"redactedContent": part.signature}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
 
-    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[MessageBlock]:
         """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
         blocks = super().assistant_blocks(content)
         answered = {block["toolResult"].get("toolUseId") for block in blocks if "toolResult" in block}
         return [block for block in blocks if not _is_open_server_call(block, answered)]
 
-    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+    def add_provider_part(self, part: ProviderPart, blocks: list[MessageBlock]) -> None:
         """Citations have no place in a request."""
         if part.kind != "citations":
             blocks.append(dict(part.data))
 
-    def result(self, result: ToolResult) -> Iterator[Block]:
+    def result(self, result: ToolResult) -> Iterator[MessageBlock]:
         answer = {"toolUseId": result.call_id, "content": [self.part(part) for part in result.content]}
         yield {"toolResult": answer | {"status": "error"} if result.is_error else answer}
 

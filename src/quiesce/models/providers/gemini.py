@@ -32,7 +32,7 @@ from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
-from ..wire.message_format import Block, MessageFormat
+from ..wire.message_format import MessageBlock, MessageFormat
 from ..wire.server_tools import as_body, for_gemini
 from .compatible import vocabulary_of
 
@@ -167,37 +167,37 @@ class _GeminiFormat(MessageFormat):
     def __init__(self, *, is_gemini_3: bool) -> None:
         self._is_gemini_3: Final = is_gemini_3
 
-    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[MessageBlock]:
         blocks = super().assistant_blocks(content)
         first_call = next((block for block in blocks if "functionCall" in block), None)
         if first_call is not None and self._is_gemini_3:
             first_call.setdefault("thoughtSignature", _NO_SIGNATURE)
         return blocks
 
-    def text(self, text: str) -> Block:
+    def text(self, text: str) -> MessageBlock:
         return {"text": text}
 
-    def image(self, part: Image) -> Block:
+    def image(self, part: Image) -> MessageBlock:
         return _file(part)
 
-    def document(self, part: Document) -> Block:
+    def document(self, part: Document) -> MessageBlock:
         return _file(part)
 
-    def call(self, call: ToolCall) -> Block:
+    def call(self, call: ToolCall) -> MessageBlock:
         signature = _signature(call)
-        called: Block = {"functionCall": {"name": call.name, "args": call.arguments, **_id(call.id)}}
+        called: MessageBlock = {"functionCall": {"name": call.name, "args": call.arguments, **_id(call.id)}}
         return called | {"thoughtSignature": signature} if signature else called
 
-    def reasoning(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> MessageBlock:
         thought = {"thought": True} if part.text else {}
         return {"text": part.text, **thought, "thoughtSignature": part.signature}
 
-    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
-        """A part of the answer; notes on the answer, such as its sources, have no place in a request."""
+    def add_provider_part(self, part: ProviderPart, blocks: list[MessageBlock]) -> None:
+        """Add a part of the answer. Notes on it, such as its sources, are left out: a request has no field for them."""
         if not part.kind.endswith(("Metadata", "Result")) or part.kind == "codeExecutionResult":
             blocks.append(dict(part.data))
 
-    def result(self, result: ToolResult) -> Iterator[Block]:
+    def result(self, result: ToolResult) -> Iterator[MessageBlock]:
         text = result.text or SEE_ATTACHMENT
         answer = {"error" if result.is_error else "output": text}
         attached = [part for part in result.content if not isinstance(part, Text)]
@@ -215,7 +215,7 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schemas.for_output(schema, schemas.GEMINI) or schema
 
 
-def _file(part: Image | Document) -> Block:
+def _file(part: Image | Document) -> MessageBlock:
     if part.data is None:
         address = part.url or f"{_ADDRESS}/{part.file_id}"
         return {"fileData": {"mimeType": media_type_of(part), "fileUri": address}}

@@ -299,7 +299,7 @@ class _ChatFormat:
 
 
 def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
-    """A part in the message that it came in: audio by its id; what is only about the answer not at all."""
+    """The fields that send a part back with its message. Audio goes by its id; notes on the answer are left out."""
     match part.kind:
         case "reasoning_details" | "images":
             return part.data

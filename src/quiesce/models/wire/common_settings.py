@@ -1,6 +1,6 @@
 """Settings that mean the same everywhere, in each provider's words: `effort`, `service_tier` and `cache`.
 
-Each function takes its setting out of `settings`, and raises `RequestRejected` for a value that there is not.
+Each function takes its setting out of `settings`, and raises `RequestRejected` for a value that it does not know.
 """
 
 from __future__ import annotations

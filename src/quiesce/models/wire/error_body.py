@@ -21,7 +21,7 @@ async def bound_error(response: httpx2.Response) -> None:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The beginning of a body, as much as an explanation can need."""
+    """Reads only the beginning of a body: enough for an error message."""
 
     def __init__(self, whole: httpx2.AsyncByteStream, most: int) -> None:
         self._whole: Final = whole

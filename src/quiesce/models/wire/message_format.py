@@ -10,7 +10,7 @@ from ... import messages
 from .attachments import sendable
 from .convert import NO_ANSWER, is_from
 
-Block: TypeAlias = dict[str, Any]
+MessageBlock: TypeAlias = dict[str, Any]
 
 
 class MessageFormat(ABC):
@@ -24,27 +24,27 @@ class MessageFormat(ABC):
     blocks: ClassVar[str] = "content"
 
     @abstractmethod
-    def text(self, text: str) -> Block:
+    def text(self, text: str) -> MessageBlock:
         """A text."""
 
     @abstractmethod
-    def image(self, part: messages.Image) -> Block:
+    def image(self, part: messages.Image) -> MessageBlock:
         """An image. Raises `RequestRejected` where it cannot be sent."""
 
     @abstractmethod
-    def document(self, part: messages.Document) -> Block:
+    def document(self, part: messages.Document) -> MessageBlock:
         """A document. Raises `RequestRejected` where it cannot be sent."""
 
     @abstractmethod
-    def call(self, call: messages.ToolCall) -> Block:
+    def call(self, call: messages.ToolCall) -> MessageBlock:
         """A tool call."""
 
     @abstractmethod
-    def reasoning(self, part: messages.Reasoning) -> Block:
+    def reasoning(self, part: messages.Reasoning) -> MessageBlock:
         """Reasoning that the provider has signed."""
 
     @abstractmethod
-    def result(self, result: messages.ToolResult) -> Iterable[Block]:
+    def result(self, result: messages.ToolResult) -> Iterable[MessageBlock]:
         """The result of a tool call."""
 
     def message(self, message: messages.Message) -> dict[str, Any]:
@@ -62,11 +62,11 @@ class MessageFormat(ABC):
         """A message, as a provider's messages, of which it is one."""
         return (self.message(message),)
 
-    def user_blocks(self, content: Iterable[messages.UserContent]) -> list[Block]:
+    def user_blocks(self, content: Iterable[messages.UserContent]) -> list[MessageBlock]:
         """The blocks of a user message."""
         return [self.part(part) for part in content]
 
-    def part(self, part: messages.UserContent) -> Block:
+    def part(self, part: messages.UserContent) -> MessageBlock:
         """One part of a user message or of a tool result."""
         match part:
             case messages.Text(text):
@@ -76,9 +76,9 @@ class MessageFormat(ABC):
             case messages.Document():
                 return self.document(part)
 
-    def assistant_blocks(self, content: Iterable[messages.AssistantContent]) -> list[Block]:
+    def assistant_blocks(self, content: Iterable[messages.AssistantContent]) -> list[MessageBlock]:
         """The blocks of an assistant message, without reasoning that the provider would refuse."""
-        blocks: list[Block] = []
+        blocks: list[MessageBlock] = []
         for part in content:
             match part:
                 case messages.Text(text) | messages.CutNote(text):
@@ -93,6 +93,6 @@ class MessageFormat(ABC):
                         self.add_provider_part(part, blocks)
         return blocks
 
-    def add_provider_part(self, part: messages.ProviderPart, blocks: list[Block]) -> None:
+    def add_provider_part(self, part: messages.ProviderPart, blocks: list[MessageBlock]) -> None:
         """A part that came from this provider, after the blocks before it."""
         blocks.append(dict(part.data))

@@ -1,7 +1,7 @@
 """JSON schemas as each vendor takes them.
 
 Vendors that make a model keep to a schema take a part of JSON schema only, and refuse the request for anything else.
-What a vendor does not take is left out of the schema and said in its description; the answer is checked here in any
+What a vendor does not take is left out of the schema and named in its description; the answer is checked here in any
 case. A schema that cannot be expressed at all is asked for in words.
 """
 
@@ -221,14 +221,14 @@ class _Writer:
         elif kind == "array":
             made |= self._array(schema)
             left |= {"items", "prefixItems"}
-        unsaid: dict[str, Any] = {}
+        unsupported: dict[str, Any] = {}
         for name, value in schema.items():
             if name in left or name in made or (name == "default" and value is None):
                 continue
-            (made if self._takes(name, value) else unsaid)[name] = value
-        if unsaid:
-            said = ", ".join(f"{name} {msgspec.json.encode(value).decode()}" for name, value in unsaid.items())
-            made["description"] = f"{made.get('description', '')} ({said})".strip()
+            (made if self._takes(name, value) else unsupported)[name] = value
+        if unsupported:
+            left_out = ", ".join(f"{name} {msgspec.json.encode(value).decode()}" for name, value in unsupported.items())
+            made["description"] = f"{made.get('description', '')} ({left_out})".strip()
         return made
 
     def _takes(self, name: str, value: Any) -> bool:

@@ -184,7 +184,7 @@ class LineDecoder(_BufferedDecoder):
     """One JSON value on each line."""
 
     def take(self, line: bytes, into: list[Delta]) -> None:
-        """Append what a line means."""
+        """Decode one line and append its deltas to `into`."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> list[Delta]:

@@ -1,4 +1,4 @@
-"""How providers are reached when no client was given: HTTP/1.1 on asyncio, with connections that are kept."""
+"""The HTTP transport when no `http_client=` is given: HTTP/1.1 on asyncio, with connections that are kept open."""
 
 from __future__ import annotations
 

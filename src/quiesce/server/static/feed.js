@@ -14,7 +14,7 @@ export class Feed {
     this.isLoaded = false;
     this.listeners = new Set();
     this.isAlone = true; // no other stream is open in this tab
-    this.isKept = false; // the list is read while nobody looks, to tell of questions
+    this.isKept = false; // the list is read while the tab is hidden too, to notify of questions
     // A browser has six connections to a server. A window without the focus keeps one, for what it mainly shows.
     this.line = new Line(() => !this.isKept && (document.hidden || (!this.isAlone && !document.hasFocus())));
   }
@@ -53,7 +53,7 @@ export class Feed {
     await followRuns({ signal, line: this.line, onLine, onChange: (change) => this.#changed(change) });
   }
 
-  /** Read the list also while nobody looks, or no longer. */
+  /** Whether to read the list while the tab is hidden too. */
   stay(isKept) {
     this.isKept = isKept;
     this.line.look();

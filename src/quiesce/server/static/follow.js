@@ -1,4 +1,4 @@
-// The event streams of the page: resumed after a lost connection, and closed while nobody looks at the tab.
+// The event streams of the page: resumed after a lost connection, and closed while the tab is hidden.
 
 import { client } from "./api.js";
 
@@ -8,14 +8,14 @@ const UNSEEN = 5_000;
 
 /** When a stream is read. `hangUp` closes a connection that may be dead; reading resumes on a new one. */
 export class Line {
-  /** `away()` says that nobody looks. */
+  /** `away()` says whether the tab is hidden, or counts as hidden. */
   constructor(away) {
     this.away = away;
     this.hangUp = () => {};
     this.looks = new EventTarget();
   }
 
-  /** Look again whether somebody looks. */
+  /** Check again whether the tab is hidden. */
   look() {
     this.looks.dispatchEvent(new Event("look"));
   }

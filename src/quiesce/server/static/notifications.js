@@ -1,4 +1,4 @@
-// The title of the tab, and notifications of the system when an agent asks something while nobody looks.
+// The title of the tab, and notifications of the system when an agent asks something while the tab is hidden.
 
 import { h, say, show } from "./dom.js";
 

@@ -15,10 +15,10 @@ class EventDelivery:
     def __init__(self, send: Callable[[Sequence[Event]], None]) -> None:
         self._send: Final = send
         self.delivered = 0
-        """How many entries the readers have had, with the marks, which they do not see."""
+        """How many entries have been delivered. Marks count too, although readers do not get them."""
 
     def deliver(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
-        """Hand the readers what they have not had yet; `first` is the index of the first entry in the run.
+        """Send readers those entries that they have not had yet. `first` is the index of `entries[0]` in the run.
 
         `marks` are the indexes of entries that are not for readers; when it is None, they are found by their type.
         """

@@ -116,7 +116,7 @@ class Journal:
         self._begin()
 
     def interrupt(self) -> None:
-        """What ends the program was raised in the middle of a step: nothing more is written.
+        """Write nothing more: an exception that ends the program was raised in the middle of a step.
 
         The next run reads what is stored, and recovers the turn of this one.
         """

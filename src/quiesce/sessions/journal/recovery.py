@@ -126,7 +126,7 @@ class Sealing(NamedTuple):
     after: StoredConversation
 
     def batch(self) -> WriteBatch:
-        """The batch that saves it."""
+        """The batch that saves the sealed conversation, and the end of the crashed run."""
         batch = WriteBatch(self.crash.run_id)
         set_messages(batch, self.before.messages, self.after.messages)
         if self.after is not self.before:

@@ -41,8 +41,8 @@ class Notify(NamedTuple):
     session: str
 
 
-Step: TypeAlias = Statement | Repeated | Notify
-Operation: TypeAlias = Generator[Step, Rows, _T]
+OperationStep: TypeAlias = Statement | Repeated | Notify
+Operation: TypeAlias = Generator[OperationStep, Rows, _T]
 
 TABLES: Final = ("sessions", "messages", "runs", "journal", "session_values", "store_values", "letters")
 # The channel of Postgres' notifications; the payload is the name of the session.

@@ -157,7 +157,7 @@ class Folder:
 
     @contextmanager
     def _parent(self, path: str, made: list[str] | None = None) -> Generator[tuple[int, str]]:
-        """The open folder that a path ends in, and the last name. With `made`, missing folders are made."""
+        """A descriptor of the folder that a path is in, and the last name. With `made`, missing folders are made."""
         if sys.platform == "win32":
             raise ToolError("The file tools do not work on Windows: a path cannot be kept inside of its folder there.")
         walk = _Walk(self.root, path, made)

@@ -42,7 +42,7 @@ class HostHeaders:
 def _checked_headers(host: str, headers: Any) -> Mapping[str, str]:
     if not isinstance(headers, Mapping):
         raise ConfigurationError(
-            f"It is not said for which host the header {host!r} is.",
+            f"The header {host!r} has no host.",
             todo='Give headers by host: headers={"api.example.com": {"Authorization": "..."}}; "*" is every host.',
         )
     return cast(Mapping[str, str], headers)

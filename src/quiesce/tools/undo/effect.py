@@ -155,7 +155,7 @@ def completed_effect(
 
 
 def cut_effect(log: UndoLog, run_id: str, agent: str, call: ToolCall, why: str) -> Effect:
-    """The effect of a call that can be undone no more, because what it did is not known."""
+    """The effect of a call that can no longer be undone, because it is not known what the call did."""
     return Effect(log, StoredEffect(run_id, agent, call, call.arguments, cut=why), None, None)
 
 

@@ -27,7 +27,7 @@ from ..questions import CallQuestions
 from .environment import CallEnvironment
 from .function_pickler import pickled
 from .main import CallFrame
-from .pool import Worker, pool
+from .pool import ToolProcess, pool
 
 if TYPE_CHECKING:
     from ..tool import Tool
@@ -48,7 +48,7 @@ class WorkerRequest(Struct, frozen=True):
     token: CancellationToken
     cancel_run: Callable[[str], None]
     context: RunContext[Any]
-    asking: CallQuestions
+    questions: CallQuestions
     on_report: Callable[[Any], None]
     on_shield: Callable[[str], None]
     on_unshield: Callable[[str], None]
@@ -69,7 +69,7 @@ class WorkerCall:
         self._done: Final[asyncio.Future[None]] = self._loop.create_future()
         self._reply: list[Any] | None = None
         self._stopping = False
-        self._worker: Worker | None = None
+        self._worker: ToolProcess | None = None
         self._transferred: Final = request.tool.transferred_function()
         self._forget_token: Callable[[], None] | None = None
         self._decoder = PlainDecoder()
@@ -100,7 +100,7 @@ class WorkerCall:
             raise
         return self.outcome()
 
-    def _send_to(self, worker: Worker) -> None:
+    def _send_to(self, worker: ToolProcess) -> None:
         assert self._frame is not None
         self._worker = worker
         self._decoder = PlainDecoder()
@@ -156,14 +156,14 @@ class WorkerCall:
             run_id=request.run_id,
             idempotency_key=request.idempotency_key,
             context_parameter=tool.context_parameter,
-            asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
+            questions=pickle.dumps(request.questions.pending(None)) if wants_context else b"",
             state=_picklable(request.context.state) if wants_context else b"",
             context=_run_context(request.context) if wants_context else b"",
             environment=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
             limits=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
-    def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
+    def _fitted(self, frame: CallFrame, worker: ToolProcess) -> CallFrame:
         """The call without what this worker has already."""
         by_value = bool(self._transferred.body)
         transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred

@@ -65,7 +65,7 @@ def _classes(hint: Any) -> Iterator[type]:
 
 
 class _FunctionPickler(cloudpickle.Pickler):
-    """Sends a tool as its function, and notes the file of each module that the other side will import."""
+    """Pickles a tool as its function, and records the file of each module that the worker has to import."""
 
     def __init__(self) -> None:
         self._buffer: Final = io.BytesIO()

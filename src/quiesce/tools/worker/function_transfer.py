@@ -35,7 +35,7 @@ def unpack(transferred: TransferredFunction) -> Callable[..., Any]:
 
 
 def named(module: str, qualname: str) -> Any:
-    """The function of that name; the one inside, when the name now stands for the tool that was made of it."""
+    """Import a function by its name. When `@tool` has made the name a `Tool`, this is the function inside it."""
     found: Any = importlib.import_module(module)
     for name in qualname.split("."):
         found = getattr(found, name)

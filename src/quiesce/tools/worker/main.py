@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 
 class CallFrame(NamedTuple):
-    """A call as it is sent to a worker. `arguments`, `asking`, `state` and `context` are pickled apart, so that a fault
-    in one of them can be reported.
+    """A call as it is sent to a worker.
+
+    `arguments`, `questions`, `state` and `context` are pickled apart, so that a fault in one of them can be reported.
     """
 
     transferred: TransferredFunction | str
@@ -47,7 +48,7 @@ class CallFrame(NamedTuple):
     run_id: str
     idempotency_key: str
     context_parameter: str | None
-    asking: bytes
+    questions: bytes
     state: bytes
     context: bytes
     environment: CallEnvironment | None
@@ -263,7 +264,7 @@ class _Worker:
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
             token=token,
-            questions=_LazyQuestions(frame.asking),
+            questions=_LazyQuestions(frame.questions),
             report=lambda progress: self.send("report", to_plain(progress)),
             cancel=lambda reason: self.send("cancel", reason),
             shield=self.shield,
@@ -342,7 +343,7 @@ class _LazyQuestions:
         self._pending: Final = pending
 
     @functools.cached_property
-    def _asking(self) -> CallQuestions:
+    def _questions(self) -> CallQuestions:
         from ..questions import CallQuestions
 
         pending = pickle.loads(self._pending)
@@ -350,14 +351,14 @@ class _LazyQuestions:
 
     @property
     def kept(self) -> Any:
-        return self._asking.kept
+        return self._questions.kept
 
     @property
     def answers(self) -> dict[str, Any]:
-        return self._asking.answers
+        return self._questions.answers
 
     def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
-        return self._asking.ask(name, reason, expires_in=expires_in)
+        return self._questions.ask(name, reason, expires_in=expires_in)
 
 
 def _error_reply(error: Any) -> tuple[Any, ...]:

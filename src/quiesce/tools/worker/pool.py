@@ -36,7 +36,7 @@ _LONGEST_REASON: Final = 4000
 _SERVE: Final = WorkerJob("quiesce.tools.worker.main", "serve")
 
 
-class Worker:
+class ToolProcess:
     """One worker process with its supervisor, as the host sees them."""
 
     def __init__(self) -> None:
@@ -117,20 +117,20 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: Final[list[Worker]] = []
-        self._busy: Final[set[Worker]] = set()
+        self._idle: Final[list[ToolProcess]] = []
+        self._busy: Final[set[ToolProcess]] = set()
 
-    def lease(self, key: str, owner: str = "") -> Worker:
+    def lease(self, key: str, owner: str = "") -> ToolProcess:
         """A worker for a call of this owner: one that knows the function, if possible; a new one, if need be."""
         with self._lock:
             while (worker := self._take_idle(key, owner)) is not None and not worker.usable:
                 worker.close()
-            worker = worker or Worker()
+            worker = worker or ToolProcess()
             worker.owner = owner
             self._busy.add(worker)
             return worker
 
-    def _take_idle(self, key: str, owner: str) -> Worker | None:
+    def _take_idle(self, key: str, owner: str) -> ToolProcess | None:
         """An idle worker that has served this owner or none: one that knows the function, or else the last used."""
         fitting = [worker for worker in self._idle if worker.owner in (owner, None)]
         if not fitting:
@@ -139,15 +139,15 @@ class Pool:
         self._idle.remove(chosen)
         return chosen
 
-    def lease_new(self, owner: str = "") -> Worker:
+    def lease_new(self, owner: str = "") -> ToolProcess:
         """A worker that was never used."""
-        worker = Worker()
+        worker = ToolProcess()
         worker.owner = owner
         with self._lock:
             self._busy.add(worker)
         return worker
 
-    def give_back(self, worker: Worker) -> None:
+    def give_back(self, worker: ToolProcess) -> None:
         """Keep a worker for the next call, rather than one that was used longer ago: that may be another owner's."""
         worker.detach()
         with self._lock:
@@ -157,7 +157,7 @@ class Pool:
         if closing is not None:
             closing.close()
 
-    def discard(self, worker: Worker) -> None:
+    def discard(self, worker: ToolProcess) -> None:
         """Close a worker that has ended."""
         worker.close()
         with self._lock:
@@ -168,7 +168,7 @@ class Pool:
         with self._lock:
             if not self._idle:
                 with suppress(OSError):  # the next call tries again, and says what is wrong
-                    spare = Worker()
+                    spare = ToolProcess()
                     spare.warm(transferred)
                     self._idle.append(spare)
 

@@ -46,7 +46,7 @@ class StopChannel:
     # --- What the host has written ------------------------------------------------------------------------------
 
     def look(self, timeout: float | None = 0.0) -> None:
-        """Take what the host has written, waiting for it up to `timeout` seconds."""
+        """Read a stop that the host has sent, if there is one; waits for it up to `timeout` seconds."""
         if self._stopped:
             return
         readable, _, _ = select.select((self._handle,), (), (), timeout)

@@ -48,7 +48,7 @@ class Ratio(_Samples, frozen=True):
 
     @property
     def margin(self) -> float:
-        """How far the next sample may lie outside what was seen, as a part of it."""
+        """How far the next sample may lie outside the extremes seen so far, as a fraction of them."""
         return 0.08 + 0.35 / math.sqrt(self.samples)
 
 
@@ -57,7 +57,7 @@ class Spread(_Samples, frozen=True):
 
     @property
     def margin(self) -> float:
-        """How far the next sample may lie outside what was seen, in tokens."""
+        """How far the next sample may lie outside the extremes seen so far, in tokens."""
         return 2 + 6 / self.samples
 
 
@@ -104,13 +104,13 @@ class Calibration:
         return self.spreads.get(model, {}).get(key)
 
     def remember(self, model: str, vocabulary: str, sample: Sample) -> None:
-        """An answer that was counted in a vocabulary, and what it cost."""
+        """Keep the token counts of a completed answer, to calibrate later estimates. The oldest are dropped."""
         kept = (*self.samples(model, vocabulary), sample)[-REMEMBERED:]
         self._samples.setdefault(model, {})[vocabulary] = kept
         self.updates += 1
 
     def samples(self, model: str, vocabulary: str) -> tuple[Sample, ...]:
-        """The last answers that were counted in a vocabulary."""
+        """The token counts of the last answers that were counted in this vocabulary."""
         return self._samples.get(model, {}).get(vocabulary, ())
 
     def dump(self, model: str | None = None) -> bytes:

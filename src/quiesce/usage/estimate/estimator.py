@@ -22,7 +22,7 @@ from .calibration import Calibration
 from .content import Preamble
 from .figures import Anchor, FigureEstimator, KnownConversation, SentRequest
 from .framing import REMEMBERED
-from .learning import Lesson, learn, lesson_of
+from .learning import LearningSample, learn, sample_of
 from .message_size import MessageSizer
 from .ratio import TokenRatio
 from .received import ReceivedAnswer
@@ -66,7 +66,7 @@ class UsageEstimator:
         # Replaced as a whole when the vocabulary is loaded: no figure is made half in one unit and half in another.
         self._figures = FigureEstimator(TokenRatio(model, None, self.calibration), model)
         self._preamble: Preamble | None = None
-        self._lessons: Final[deque[Lesson]] = deque(maxlen=REMEMBERED)
+        self._samples: Final[deque[LearningSample]] = deque(maxlen=REMEMBERED)
         self._conversations: Final[WeakKeyDictionary[object, KnownConversation]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
 
@@ -161,18 +161,18 @@ class UsageEstimator:
         if figures.ratio.vocabulary is not vocabulary:
             figures = FigureEstimator(TokenRatio(self._model, vocabulary, self.calibration), self._served)
             self._figures = figures
-        if self._lessons and not self._is_waiting:
+        if self._samples and not self._is_waiting:
             self._learn_all(figures.ratio)
         return figures
 
     def _learn_all(self, ratio: TokenRatio) -> None:
         with suppress(IndexError):  # another thread may learn as well
             while True:
-                learn(ratio, self._lessons.popleft())
+                learn(ratio, self._samples.popleft())
 
     def learnt(self) -> Calibration:
         """The calibration, with what reported answers can teach. Waits for the vocabulary if there are such answers."""
-        if self._lessons:
+        if self._samples:
             vocabulary_of(self._served, self._tokenizer)
             self._current()
         return self.calibration
@@ -268,11 +268,11 @@ class UsageEstimator:
         usage = figures.usage(sent, received, known)
         if report is None:
             return usage
-        lesson = lesson_of(sent, received, report, known.anchor)
-        if lesson is not None and figures.ratio.vocabulary is None and self._is_waiting:
-            self._lessons.append(structs.replace(lesson, blocks=(), complete=False) if lesson.is_long else lesson)
-        elif lesson is not None:
-            learn(figures.ratio, lesson)
+        sample = sample_of(sent, received, report, known.anchor)
+        if sample is not None and figures.ratio.vocabulary is None and self._is_waiting:
+            self._samples.append(structs.replace(sample, blocks=(), complete=False) if sample.is_long else sample)
+        elif sample is not None:
+            learn(figures.ratio, sample)
         if report.input and sent.messages and not report.server_tools:
             last = sent.messages[-1]
             known.anchor = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)

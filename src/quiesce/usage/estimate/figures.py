@@ -200,7 +200,7 @@ class FigureEstimator:
         return anchor.count if anchor is not None and anchor.fits(sent) else known.known_of(self.ratio, sent.messages)
 
     def _estimate(self, sent: SentRequest, known: KnownConversation, size: MessageSize) -> InputEstimate:
-        """From the last reported input on, or as a whole. `size` is that of the messages after the known ones."""
+        """Estimate the input: what came after the last reported input, or all. `size` is that of the new messages."""
         ratio, anchor = self.ratio, known.anchor
         learnt = ratio.calibration.updates, ratio.calibration.additions
         if anchor is None or not anchor.fits(sent):

@@ -14,7 +14,7 @@ from .content import Kind, TextPiece, size_of
 from .figures import Anchor, SentRequest
 from .framing import Sample
 from .ratio import PER_MESSAGE, TokenRatio
-from .received import ReceivedAnswer, UsageReport
+from .received import ReceivedAnswer, ReportedUsage
 
 # A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -25,14 +25,14 @@ _CLEAR: Final = 12
 _LONGEST_SAMPLE: Final = 65_536
 
 
-class Lesson(Struct, frozen=True):
+class LearningSample(Struct, frozen=True):
     """What a call with a report can teach. It is kept until the vocabulary is loaded in which the answer is counted.
 
     `messages` are those that were new in the request: since the call before, whose input was `known`, or all of a first
     request that has one message; empty where neither is so.
     """
 
-    report: UsageReport
+    report: ReportedUsage
     blocks: tuple[Block, ...]
     counter: AnswerCounter | None
     complete: bool
@@ -46,7 +46,9 @@ class Lesson(Struct, frozen=True):
         return self.counter is None and sum(len(block.parts.text()) for block in self.blocks) > _LONGEST_SAMPLE
 
 
-def lesson_of(sent: SentRequest, received: ReceivedAnswer, report: UsageReport, anchor: Anchor | None) -> Lesson | None:
+def sample_of(
+    sent: SentRequest, received: ReceivedAnswer, report: ReportedUsage, anchor: Anchor | None
+) -> LearningSample | None:
     """What a call with a report can teach; None where tools of the provider ran, which are not seen here."""
     if report.server_tools:
         return None
@@ -58,21 +60,21 @@ def lesson_of(sent: SentRequest, received: ReceivedAnswer, report: UsageReport, 
         messages = sent.messages
     complete = received.complete and report.final and report.output is not None
     blocks = received.blocks if complete else ()
-    return Lesson(report, blocks, received.counter, complete, messages, known, sent.preamble.fingerprint)
+    return LearningSample(report, blocks, received.counter, complete, messages, known, sent.preamble.fingerprint)
 
 
-def learn(ratio: TokenRatio, lesson: Lesson) -> None:
+def learn(ratio: TokenRatio, sample: LearningSample) -> None:
     """Compare what was reported with what would have been estimated."""
-    report = lesson.report
-    if lesson.complete and report.output is not None and (ratio.vocabulary is None or not lesson.is_long):
-        counted = count_answer(ratio.vocabulary, lesson.blocks, lesson.counter)
+    report = sample.report
+    if sample.complete and report.output is not None and (ratio.vocabulary is None or not sample.is_long):
+        counted = count_answer(ratio.vocabulary, sample.blocks, sample.counter)
         if all(block.units is not None for block in counted):
             _learn_output(ratio, counted, report.output, report.reasoning)
-    if report.input is not None and lesson.messages:
-        if lesson.known is not None:
-            _learn_message(ratio, lesson.messages, report.input - lesson.known)
+    if report.input is not None and sample.messages:
+        if sample.known is not None:
+            _learn_message(ratio, sample.messages, report.input - sample.known)
         else:
-            _learn_preamble(ratio, lesson.messages, lesson.fingerprint, report.input)
+            _learn_preamble(ratio, sample.messages, sample.fingerprint, report.input)
 
 
 def _learn_output(ratio: TokenRatio, counted: list[TextPiece], output: int, reasoning: int | None) -> None:

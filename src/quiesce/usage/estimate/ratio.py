@@ -220,7 +220,7 @@ class TokenRatio:
         return f"{kind}/{'bytes' if self.vocabulary is None else self.vocabulary.name}"
 
     def spread(self, key: str, times: int, *, otherwise: tuple[float, float, float | None]) -> Span:
-        """What something costs `times` times; `otherwise` is value, low and high where nothing was learnt."""
+        """The tokens of `times` such things. `otherwise` is value, low and high of one, when nothing was learnt."""
         if not times:
             return NOTHING
         spreads = self.calibration.spreads.get(self.model)

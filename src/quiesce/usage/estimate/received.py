@@ -9,7 +9,7 @@ from msgspec import Struct
 from .answer_count import AnswerCounter, Block
 
 
-class UsageReport(Protocol):
+class ReportedUsage(Protocol):
     """What a provider has reported of a request so far; None where it has not."""
 
     @property
@@ -49,7 +49,7 @@ class ReceivedAnswer(Struct, frozen=True):
     `since` are the blocks as far as they came after the last report of output; None when that came before any word.
     """
 
-    report: UsageReport | None = None
+    report: ReportedUsage | None = None
     blocks: tuple[Block, ...] = ()
     since: tuple[Block, ...] | None = None
     counter: AnswerCounter | None = None

@@ -20,7 +20,7 @@ from .search import make_search_files
 from .snapshot import CopySnapshot, is_in_git
 from .undoable_shell import make_undoable
 
-Approve: TypeAlias = Literal["writes", "all", "none"]
+ApprovalScope: TypeAlias = Literal["writes", "all", "none"]
 SnapshotKind: TypeAlias = Literal["copy", "git"]
 
 _APPROVE: Final = ("writes", "all", "none")
@@ -30,7 +30,7 @@ _READING: Final = frozenset(("read_file", "list_files", "search_files", "read_pr
 def coding_tools(
     root: str | Callable[[RunContext[Any]], str],
     *,
-    approve: Approve = "writes",
+    approve: ApprovalScope = "writes",
     snapshot: SnapshotKind | None = None,
     sandbox: bool = False,
     max_size: int = MAX_SIZE,
@@ -87,5 +87,5 @@ def _undoable(shell: Tool, folder: Folder, snapshot: str, max_size: int) -> Tool
             )
 
 
-def _needs_approval(tool: Tool, approve: Approve) -> bool:
+def _needs_approval(tool: Tool, approve: ApprovalScope) -> bool:
     return approve == "all" or (approve == "writes" and tool.name not in _READING)

@@ -28,14 +28,14 @@ class CommandChanges(Struct, frozen=True):
     not_kept: tuple[str, ...] = ()
 
 
-class Snapshot(Protocol):
+class FolderSnapshot(Protocol):
     """The files of a folder at one moment."""
 
     async def take(self) -> None:
         """Keep the files as they are now. A cancellation leaves nothing running."""
 
     async def changes(self) -> CommandChanges:
-        """What has changed since."""
+        """The changes to the files since `take()`."""
         ...
 
     def close(self) -> None:

@@ -13,14 +13,14 @@ from ...policy import EXIT_GRACE
 from ...tool import Tool
 from ...tool_return import ToolReturn
 from ..files import undo_write
-from .snapshot import CommandChanges, Snapshot
+from .snapshot import CommandChanges, FolderSnapshot
 
 # The seconds for the comparison after a stop. The stop waits for the command's grace and EXIT_GRACE, in mode `kill` for
 # EXIT_GRACE alone.
 _MAX_COMPARING: Final = EXIT_GRACE * 0.75
 
 
-def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot]) -> Tool:
+def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], FolderSnapshot]) -> Tool:
     """The same tool, with an undo."""
     run: Callable[..., Any] = shell.function
 
@@ -54,7 +54,7 @@ def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot])
     return made
 
 
-async def _compare_after_cut(snapshot: Snapshot, ctx: ToolContext) -> None:
+async def _compare_after_cut(snapshot: FolderSnapshot, ctx: ToolContext) -> None:
     """A stop has ended the command: keep what it had changed until then, if that is known in time."""
     comparing = asyncio.ensure_future(snapshot.changes())
     shield = BoundedShield("comparing the files")

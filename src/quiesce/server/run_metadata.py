@@ -15,7 +15,7 @@ TEXT_TAIL_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunMetadata:
     """Facts about a run that do not change.
 
     on_disconnect      what happens to the run when no client reads its events
