@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -26,8 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CodingSite]:
 def user(site: CodingSite) -> Iterator[User]:
     """A user with an empty folder of its own."""
     with site.user(next(_names)) as user:
-        for file in user.folder.iterdir():
-            file.unlink()
+        for left in user.folder.iterdir():  # by the test before; a command may leave a folder, such as __pycache__
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield user
 
 
