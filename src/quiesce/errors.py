@@ -468,7 +468,7 @@ class StoreFull(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The store may not be written."""
+    """The store may not be written. `retryable` for a database that is read-only as a whole, as during a failover."""
 
     happened = "The store may not be written."
     todo = "Check the permissions of the file and its folder, or of the database role."

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from quiesce.errors import StoreUnavailable
-from quiesce.fleet import database
+from quiesce.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from quiesce.fleet.database import FleetDatabase
+from quiesce.sessions.stores import postgres_connection
+from quiesce.sessions.stores.dialect import Statement
+from quiesce.sessions.stores.postgres_database import PostgresDatabase
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -46,7 +48,7 @@ def test_a_transaction_that_is_cancelled_is_rolled_back_and_the_cancellation_is_
 
 def test_a_statement_without_an_answer_costs_its_timeout_once(fleet_url: str, monkeypatch: Any) -> None:
     """The server is not asked again on the same connection: with a link that is cut, that would wait as long again."""
-    monkeypatch.setattr(database, "STATEMENT_TIMEOUT", 0.5)
+    monkeypatch.setattr(postgres_connection, "STATEMENT_TIMEOUT", 0.5)
 
     async def test() -> None:
         opened = FleetDatabase(fleet_url)
@@ -60,3 +62,41 @@ def test_a_statement_without_an_answer_costs_its_timeout_once(fleet_url: str, mo
         await opened.close()
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("53100", StoreFull),
+        ("25006", StoreReadOnly),
+        ("42501", StoreReadOnly),
+        ("25P03", StoreUnavailable),
+        ("40P01", StoreUnavailable),
+        ("XX001", StoreDamaged),
+        ("22012", StoreError),
+    ],
+)
+def test_an_error_of_the_server_is_the_same_error_to_a_fleet_and_to_a_store(
+    fleet_url: str, code: str, kind: type[StoreError]
+) -> None:
+    failing = f"DO $_$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $_$"
+
+    def operation() -> Any:
+        yield Statement(failing)
+
+    async def in_fleet() -> None:
+        opened = FleetDatabase(fleet_url)
+        try:
+            await opened.ask(lambda db: db.execute(failing))
+        finally:
+            await opened.close()
+
+    database = PostgresDatabase(fleet_url)
+    with pytest.raises(StoreError) as in_store:
+        database.run("durable", operation)
+    database.close()
+    with pytest.raises(StoreError) as raised:
+        asyncio.run(in_fleet())
+    assert type(in_store.value) is type(raised.value) is kind
+    assert str(in_store.value) == str(raised.value)
+    assert in_store.value.retryable is raised.value.retryable is (kind is StoreUnavailable or code == "25006")

@@ -278,6 +278,35 @@ def test_weights_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(kept_weights(nowhere).parent.iterdir())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_an_installer_has_started_ends_with_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a session of its own: a build of a package may start anything."""
+    from quiesce.models.providers import local
+
+    monkeypatch.setenv("QUIESCE_CACHE", str(tmp_path))
+    noted = tmp_path / "noted"
+    launch = (
+        "import os, pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"pathlib.Path({str(noted)!r}).write_text(f'{{os.getpid()}} {{child.pid}} ')\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(local, "_install", lambda weights, folder: [sys.executable, "-c", launch])
+
+    async def main() -> None:
+        task = asyncio.create_task(fetch_weights(Weights("p", "1", "x/y.gguf", "0" * 64, "none")))
+        while not noted.exists() or not noted.read_text().endswith(" "):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    for pid in noted.read_text().split():
+        process = Path(f"/proc/{pid}")
+        assert not process.exists() or "Z" in (process / "stat").read_text().split()[2]
+
+
 def test_a_stop_does_not_wait_for_the_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quiesce.models.providers import local
 

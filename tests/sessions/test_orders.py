@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, seed, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from quiesce.sessions.store import SessionStore
-from quiesce.sessions.stores import postgres_database, sqlite_file
+from quiesce.sessions.stores import postgres_connection, postgres_database, sqlite_file
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import run_virtual, virtual_time
@@ -221,8 +221,9 @@ def _search(place: Place, steps: int) -> None:
     patch = pytest.MonkeyPatch()
     # On a busy machine a store may take long.
     patch.setattr(virtual_time, "THREAD_TIMEOUT", 100.0)
-    patch.setattr(postgres_database, "CONNECT_TIMEOUT", 60.0)
-    patch.setattr(postgres_database, "STATEMENT_TIMEOUT", 60.0)
+    patch.setattr(postgres_connection, "CONNECT_TIMEOUT", 60.0)
+    patch.setattr(postgres_connection, "STATEMENT_TIMEOUT", 60.0)
+    patch.setattr(postgres_database, "IDLE_IN_TRANSACTION", 60.0)
     try:
         while counts["steps"] < steps:
             chosen = settings(

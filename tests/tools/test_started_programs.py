@@ -46,9 +46,9 @@ class Started:
         self.ready.set()
 
     async def waited_for(self) -> None:
-        """The loop has heard of the ends of its processes."""
+        """The loop has heard of the ends of its processes, and how they ended: nothing else has reaped them."""
         for each in self.in_loop:
-            await each.wait()
+            assert await each.wait() in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 async def in_asyncio(started: Started) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from ..errors import ConfigurationError, MissingExtra, StoreError, StoreUnavailable
-from ..sessions.stores.postgres_database import NOTICE_LOST_HOST, public_url
+from ..errors import ConfigurationError, StoreReadOnly
+from ..sessions.stores import postgres_connection
+from ..sessions.stores.postgres_connection import configure, explain, load_driver, migrate, public_url
 from .engine import Engine
 from .schema import MIGRATIONS
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-CONNECT_TIMEOUT: Final = 5.0
-STATEMENT_TIMEOUT: Final = 10.0
 _CONNECTIONS: Final = 4
 # Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_527
@@ -30,12 +30,8 @@ class FleetDatabase:
     def __init__(self, url: str) -> None:
         if not url.startswith(("postgres://", "postgresql://")):
             raise ConfigurationError("A fleet needs Postgres.", todo="Use store='postgresql://...'.")
-        try:
-            import asyncpg
-        except ImportError:
-            raise MissingExtra("A fleet", "asyncpg", "postgres") from None
-        self.asyncpg: Final[Any] = asyncpg
-        self.address: Final = url
+        self._asyncpg: Final = load_driver("A fleet")
+        self._address: Final = url
         self.engine: Final = Engine()
         self._opening: Final = asyncio.Lock()
         self._pool: Any = None
@@ -43,14 +39,14 @@ class FleetDatabase:
     @property
     def url(self) -> str:
         """Where this is, without the password."""
-        return public_url(self.address)
+        return public_url(self._address)
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Any]:
         """A connection of the pool. Raises a `StoreError`."""
-        async with self.explained():
+        async with self._explained():
             pool = await self._opened()
-            async with pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+            async with pool.acquire(timeout=postgres_connection.CONNECT_TIMEOUT) as connection:
                 with _dropped_when_cut(connection):
                     yield connection
 
@@ -80,13 +76,13 @@ class FleetDatabase:
         async with self._opening:
             if self._pool is None:
                 await self._migrate()
-                self._pool = await self.asyncpg.create_pool(
-                    self.address,
+                self._pool = await self._asyncpg.create_pool(
+                    self._address,
                     min_size=0,  # else the pool tries to connect by itself, and logs each failure
                     max_size=_CONNECTIONS,
-                    timeout=CONNECT_TIMEOUT,
-                    command_timeout=STATEMENT_TIMEOUT,
-                    init=_configure,
+                    timeout=postgres_connection.CONNECT_TIMEOUT,
+                    command_timeout=postgres_connection.STATEMENT_TIMEOUT,
+                    init=partial(configure, idle_timeout=IDLE_IN_TRANSACTION),
                     reset=_keep,
                 )
             return self._pool
@@ -95,13 +91,8 @@ class FleetDatabase:
         connection = await self.connect()
         try:
             await connection.execute("SELECT pg_advisory_lock($1)", _MIGRATION_LOCK)
-            await connection.execute("CREATE TABLE IF NOT EXISTS quiesce_fleet_schema (version INTEGER NOT NULL)")
-            version = await connection.fetchval("SELECT max(version) FROM quiesce_fleet_schema") or 0
-            for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-                async with connection.transaction():
-                    for statement in statements:
-                        await connection.execute(statement)
-                    await connection.execute("INSERT INTO quiesce_fleet_schema (version) VALUES ($1)", number)
+            async with connection.transaction():
+                version = await migrate(connection, "quiesce_fleet_schema", MIGRATIONS)
             if version <= len(MIGRATIONS):  # the tables of a newer version have been updated by it
                 await self.engine.install(connection)
         finally:
@@ -109,25 +100,20 @@ class FleetDatabase:
 
     async def connect(self) -> Any:
         """A connection of its own, for notifications."""
-        made = await self.asyncpg.connect(self.address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
-        await _configure(made)
-        return made
+        return await postgres_connection.connect(self._address, IDLE_IN_TRANSACTION)
 
     @asynccontextmanager
-    async def explained(self) -> AsyncGenerator[None]:
+    async def _explained(self) -> AsyncGenerator[None]:
         """An error of asyncpg becomes a `StoreError`."""
         try:
             yield
-        except (OSError, TimeoutError, self.asyncpg.InterfaceError) as error:
-            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
-        except self.asyncpg.PostgresError as error:
-            away = str(error.sqlstate or "")[:2] in ("08", "57", "53", "40", "55", "25")
-            raise (StoreUnavailable if away else StoreError)(detail=f"{self.url}: {error}.") from error
         except Exception as error:
-            if not type(error).__module__.startswith("asyncpg"):
+            failure = explain(error, self.url)
+            if failure is None:
                 raise
-            # A connection that breaks in the middle of a message confuses the driver.
-            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
+            if isinstance(failure, StoreReadOnly) and self._pool is not None:
+                await self._pool.expire_connections()  # after a failover, others go to the database that may be written
+            raise failure from error
 
     async def close(self) -> None:
         """Close the connections. The next call opens others."""
@@ -136,7 +122,7 @@ class FleetDatabase:
             try:
                 async with asyncio.timeout(2):
                     await pool.close()
-            except (TimeoutError, OSError, self.asyncpg.InterfaceError, self.asyncpg.PostgresError):
+            except (TimeoutError, OSError, self._asyncpg.InterfaceError, self._asyncpg.PostgresError):
                 pool.terminate()
 
 
@@ -148,12 +134,6 @@ def _dropped_when_cut(connection: Any) -> Generator[None]:
     except (TimeoutError, asyncio.CancelledError):
         connection.terminate()
         raise
-
-
-async def _configure(connection: Any) -> None:
-    """Set what the server does when this process does not go on."""
-    timeout = f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION * 1000:.0f}"
-    await connection.execute(f"{timeout}; {NOTICE_LOST_HOST}")
 
 
 async def _keep(_: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
-from ..errors import NothingToContinue, StoreUnavailable, UnknownInterrupt
+from ..errors import NothingToContinue, StoreReadOnly, StoreUnavailable, UnknownInterrupt
 from ..fleet.records import FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
@@ -352,7 +352,8 @@ async def stream_events(request: ApiRequest) -> Response:
 
 
 async def _frames(service: FleetService, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    with suppress(StoreUnavailable):  # the stream ends, and the client comes back with the number of its last event
+    # The stream ends, and the client comes back with the number of its last event.
+    with suppress(StoreUnavailable, StoreReadOnly):
         async for number, event in service.fleet.events(run_id, after, until=service.closing):
             yield encode(number, event, None)
 
@@ -364,7 +365,7 @@ async def stream_changes(request: ApiRequest) -> Response:
 
 
 async def _changes(service: FleetService, owner: str) -> AsyncGenerator[bytes]:
-    with suppress(StoreUnavailable), service.fleet.watcher.subscription() as change:
+    with suppress(StoreUnavailable, StoreReadOnly), service.fleet.watcher.subscription() as change:
         runs = await service.fleet.runs(owner=owner, limit=200)
         yield _change(schemas.RunsListed(await service.views(runs)))
         while await change.wait_for(service.closing):

@@ -80,7 +80,7 @@ def problem_of(error: errors.QuiesceError) -> Problem:
             return Problem(409, "nothing_to_continue", error.what, todo=error.todo)
         case errors.ConfigurationError():
             return Problem(422, "not_possible", error.what, todo=error.todo)
-        case errors.StoreUnavailable():
+        case errors.StoreError(retryable=True) | errors.StoreFull():
             todo = "Send the request again, here or to another server. A stop that is stored already changes nothing."
             return Problem(503, "store_unavailable", error.what, todo=todo, headers=_SOON)
         case _:

@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,8 +20,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
-import anyio.abc
 import httpx2
 from msgspec import Struct
 from msgspec.structs import replace
@@ -180,28 +177,34 @@ async def fetch_weights(weights: Weights) -> Path:
 
 
 async def _run(command: list[str]) -> tuple[int | None, str]:
-    """Run a command to its end; returns its exit code and its standard error. A stop kills it."""
-    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    said = bytearray()
+    """Run a command to its end; returns its exit code and its standard error. A stop kills it, with all it started."""
+    from ...processes.supervised import start_program
+    from ...processes.supervisor import ProgramJob
+
+    loop, said, shield = asyncio.get_running_loop(), bytearray(), BoundedShield("fetching")
+    gone: asyncio.Future[None] = loop.create_future()
+
+    def on_change() -> None:
+        if process.gone and not gone.done():
+            gone.set_result(None)
+
+    process, stdin, stdout, stderr = start_program(ProgramJob(tuple(command), os.getcwd(), dict(os.environ)))
+    stdin.close()
     try:
-        assert process.stderr is not None
-        async for piece in process.stderr:
-            said += piece
-        await process.wait()
-    except BaseException:
-        process.kill()
-        raise
+        stdout.attach(loop, lambda _: None)
+        stderr.attach(loop, said.extend)
+        process.attach(loop, on_change)
+        await asyncio.wait((gone,))
     finally:
-        await _reap(process)
-    return process.returncode, said.decode("utf-8", "replace")
-
-
-async def _reap(process: anyio.abc.Process) -> None:
-    """Wait for a process that has ended or was killed, which takes no time, although the task is being cancelled."""
-    shield = BoundedShield("fetching")
-    await shield.wait((asyncio.create_task(process.aclose()),), seconds=_EXIT_TIMEOUT)
+        process.stop(0.0)
+        await shield.wait((gone,), seconds=_EXIT_TIMEOUT)
+        stderr.drain(said.extend)
+        for each in (process, stdout, stderr):
+            each.close()
     if shield.interrupted:
         raise asyncio.CancelledError
+    status = None if process.exit is None else process.exit.code
+    return status, process.failure or said.decode("utf-8", "replace")
 
 
 def _install(weights: Weights, folder: str) -> list[str]:

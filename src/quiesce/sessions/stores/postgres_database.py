@@ -6,35 +6,25 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
-from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from ...errors import StoreError, StoreUnavailable
 from .dialect import CHANNEL, Access, Operation, Repeated, Rows, Statement, for_postgres
+from .postgres_connection import connect, explain, load_driver, migrate, public_url
 from .schema import POSTGRES_MIGRATIONS, READABLE_FROM, READABLE_FROM_KEY, check_readable
 
 _T = TypeVar("_T")
 
-# How long to wait for a connection, and for the answer to one statement.
-CONNECT_TIMEOUT: Final = 5.0
-STATEMENT_TIMEOUT: Final = 10.0
-# A host that is gone says nothing: without these the server keeps its connections, and what they lock, for two hours.
-NOTICE_LOST_HOST: Final = (
-    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3;"
-    " SET tcp_user_timeout = 60000"
-)
 # Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_526
+# A process that is frozen inside a transaction would keep others from taking its session over.
+IDLE_IN_TRANSACTION: Final = 10.0
 
 
 class PostgresDatabase:
     """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when needed."""
 
     def __init__(self, url: str) -> None:
-        try:
-            import asyncpg
-        except ImportError:
-            raise MissingExtra("PostgresStore", "asyncpg", "postgres") from None
-        self._asyncpg: Final[Any] = asyncpg
+        self._asyncpg: Final = load_driver("PostgresStore")
         self._address: Final = url
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Any = None
@@ -88,12 +78,7 @@ class PostgresDatabase:
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._asyncpg.connect(
-                self._address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT
-            )
-            # A process that is frozen inside a transaction would keep others from taking its session over.
-            timeout = f"SET idle_in_transaction_session_timeout = {int(STATEMENT_TIMEOUT * 1000)}"
-            await self._connection.execute(f"{timeout}; {NOTICE_LOST_HOST}")
+            self._connection = await connect(self._address, IDLE_IN_TRANSACTION)
             await self._migrate(self._connection)
         return self._connection
 
@@ -102,15 +87,10 @@ class PostgresDatabase:
         newest = len(POSTGRES_MIGRATIONS)
         async with db.transaction():
             await db.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-            await db.execute("CREATE TABLE IF NOT EXISTS quiesce_schema (version INTEGER NOT NULL)")
-            version = await db.fetchval("SELECT max(version) FROM quiesce_schema") or 0
+            version = await migrate(db, "quiesce_schema", POSTGRES_MIGRATIONS)
             if version > newest:
                 text = "SELECT value FROM quiesce_store_values WHERE key = $1"
                 check_readable(version, newest, await db.fetchval(text, READABLE_FROM_KEY), self.url)
-            for number, statements in enumerate(POSTGRES_MIGRATIONS[version:], version + 1):
-                for statement in statements:
-                    await db.execute(statement)
-                await db.execute("INSERT INTO quiesce_schema (version) VALUES ($1)", number)
             if version < newest:
                 await db.execute(
                     "INSERT INTO quiesce_store_values (key, value) VALUES ($1, $2)"
@@ -126,31 +106,12 @@ class PostgresDatabase:
             yield
         except StoreError:
             raise
-        except (OSError, TimeoutError, self._asyncpg.InterfaceError) as error:
-            self._drop_connection()
-            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
-        except self._asyncpg.PostgresError as error:
-            self._drop_connection()
-            raise self._explain(error) from error
         except Exception as error:  # a connection that breaks in the middle of a message can raise almost anything
             broken = self._connection is None or self._connection.is_closed()
             self._drop_connection()
-            kind = StoreUnavailable if broken else StoreError
-            raise kind(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
-
-    def _explain(self, error: Any) -> StoreError:
-        text = f"{self.url}: {error}."
-        match str(error.sqlstate or "")[:2], error.sqlstate:
-            case _, "53100" | "54000":
-                return StoreFull(detail=text)
-            case _, "25006" | "42501":
-                return StoreReadOnly(detail=text)
-            case "08" | "57" | "53" | "40" | "55", _:
-                return StoreUnavailable(detail=text)
-            case "XX", _:
-                return StoreDamaged(detail=text)
-            case _:
-                return StoreError(detail=text)
+            text = f"{self.url}: {type(error).__name__}: {error}."
+            unknown = (StoreUnavailable if broken else StoreError)(detail=text)
+            raise explain(error, self.url) or unknown from error
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -166,14 +127,6 @@ class PostgresDatabase:
                 with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
                     loop.run_until_complete(connection.close(timeout=1))
             loop.close()
-
-
-def public_url(address: str) -> str:
-    """An address without its password."""
-    parts = urlsplit(address)
-    host = parts.netloc.rpartition("@")
-    user = host[0].partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
 
 
 async def _carry_out(db: Any, operation: Operation[_T]) -> _T:
