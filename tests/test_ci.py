@@ -103,7 +103,7 @@ def test_no_caches_are_in_git():
     if listed.returncode:
         pytest.skip("not a git repository")
     cache = re.compile(
-        r"(^|/)(__pycache__|\.\w*_cache|\.hypothesis|\.venv[^/]*|[^/]*\.egg-info|dist|build)/|\.pyc$|\.coverage"
+        r"(^|/)(__pycache__|\.\w*_cache|\.hypothesis|\.schemathesis|\.venv[^/]*|[^/]*\.egg-info|dist|build)/|\.pyc$|\.coverage"
     )
     assert [name for name in listed.stdout.splitlines() if cache.search(name)] == []
 
