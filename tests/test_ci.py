@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / ".ci" / "programs.sh"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "quiesce"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
-pytestmark = pytest.mark.promise("P2")
+pytestmark = pytest.mark.house
 
 
 def layers() -> list[list[str]]:

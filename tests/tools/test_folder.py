@@ -13,7 +13,7 @@ import pytest
 from quiesce.errors import ToolError
 from quiesce.tools.builtin import make_files
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 @contextmanager
