@@ -1,6 +1,7 @@
 """A pytest plugin: the collected tests, each with the promises and cases that it names, before any is deselected.
 
-A mark on a test takes the place of its module's: it says what this test proves. As a plugin of its own
+A test of the project itself, or of a feature that no promise is about, has `house` or `feature` instead of promises. A
+mark on a test takes the place of its module's: it says what this test proves. As a plugin of its own
 (`-p tests.collected_marks --collect-only`) it prints them.
 """
 
@@ -10,6 +11,7 @@ import pytest
 
 LINES: pytest.StashKey[list[str]] = pytest.StashKey()
 HERE = Path(__file__).parent
+WITHOUT_PROMISE = ("house", "feature")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -23,8 +25,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def line_of(item: pytest.Item) -> str:
-    closest = item.get_closest_marker("promise")
-    promises = " ".join(sorted(set(closest.args if closest else ())))
+    closest = next((mark for mark in item.iter_markers() if mark.name in ("promise", *WITHOUT_PROMISE)), None)
+    names = () if closest is None else closest.args if closest.name == "promise" else (closest.name,)
+    promises = " ".join(sorted(set(names)))
     cases = " ".join(sorted({name for mark in item.iter_markers("case") for name in mark.args}))
     return f"marks\t{item.nodeid}\t{promises}\t{cases}".replace("\n", " ")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / ".ci" / "programs.sh"
@@ -103,7 +103,7 @@ def test_no_caches_are_in_git():
     if listed.returncode:
         pytest.skip("not a git repository")
     cache = re.compile(
-        r"(^|/)(__pycache__|\.\w*_cache|\.hypothesis|\.venv[^/]*|[^/]*\.egg-info|dist|build)/|\.pyc$|\.coverage"
+        r"(^|/)(__pycache__|\.\w*_cache|\.hypothesis|\.schemathesis|\.venv[^/]*|[^/]*\.egg-info|dist|build)/|\.pyc$|\.coverage"
     )
     assert [name for name in listed.stdout.splitlines() if cache.search(name)] == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from .support.tool_scripts import ROOT, load_script
 
-pytestmark = pytest.mark.promise("P1")
+pytestmark = pytest.mark.house
 
 
 def test_every_file_has_mutants_and_every_named_test_exists() -> None:

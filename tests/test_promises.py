@@ -8,13 +8,27 @@ from pathlib import Path
 import pytest
 
 from tests.cases import CASES, LATER
-from tests.collected_marks import all_lines
+from tests.collected_marks import WITHOUT_PROMISE, all_lines
 from tests.promises import PLANNED, PROMISES
 
 HERE = Path(__file__).parent
 # A test that claims every promise does not help a search for the tests of one.
 MOST = 2
-pytestmark = pytest.mark.promise("P4")
+# What is about the project itself; everywhere else, a test proves a promise or tries a feature.
+HOUSE = (
+    "tests/architecture/",
+    "tests/bench/",
+    "tests/docs/",
+    "tests/package/",
+    "tests/typing/",
+    "tests/fleet/test_example_files.py",
+    "tests/providers/test_sources.py",
+    "tests/test_ci.py",
+    "tests/test_mutation_tool.py",
+    "tests/test_promises.py",
+    "tests/tools/test_bench.py",
+)
+pytestmark = pytest.mark.house
 
 
 class Collected:
@@ -22,12 +36,15 @@ class Collected:
 
     def __init__(self, lines: list[str]) -> None:
         self.without_promise: list[str] = []
+        self.house: list[str] = []
         self.with_too_many: list[str] = []
         self.promises: dict[str, list[str]] = defaultdict(list)
         self.cases: dict[str, list[str]] = defaultdict(list)
         for line in lines:
             test, promises, cases = line.split("\t")[1:]
-            for promise in promises.split():
+            if promises == "house":
+                self.house.append(test)
+            for promise in set(promises.split()) - set(WITHOUT_PROMISE):
                 self.promises[promise].append(test)
             for case in cases.split():
                 self.cases[case].append(test)
@@ -70,9 +87,14 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
 
 
-def test_every_test_names_a_promise_that_exists(collected):
+def test_every_test_names_a_promise_that_exists_or_says_that_it_proves_none(collected):
     assert collected.without_promise == []
     assert set(collected.promises) - set(PROMISES) == set()
+
+
+def test_only_tests_of_the_project_itself_are_of_the_house(collected):
+    assert [test for test in collected.house if not test.startswith(HOUSE)] == []
+    assert [place for place in HOUSE if not any(test.startswith(place) for test in collected.house)] == []
 
 
 def test_no_test_names_more_than_two_promises(collected):
@@ -103,8 +125,11 @@ def test_no_case_is_both_here_and_later():
 
 def test_the_check_itself_notices():
     """A test without a promise, one that names a wrong one, and one that names too many, are seen."""
-    seen = Collected(["marks\ta\tP1 P77\tx#1", "marks\tb\t\t", "marks\tc\tP1 P2 P3\t"])
+    seen = Collected(
+        ["marks\ta\tP1 P77\tx#1", "marks\tb\t\t", "marks\tc\tP1 P2 P3\t", "marks\td\thouse\t", "marks\te\tfeature\t"]
+    )
     assert seen.with_too_many == ["c: P1 P2 P3"]
     assert seen.without_promise == ["b"]
+    assert seen.house == ["d"]
     assert set(seen.promises) - set(PROMISES) == {"P77"}
     assert seen.cases["x#1"] == ["a"]

@@ -27,7 +27,7 @@ from quiesce.errors import ConfigurationError, InterruptError, InvalidPrompt
 from quiesce.models.scripted import Say, ScriptedModel
 from quiesce.tools.tool import ToolOptions
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 def do_nothing() -> None: ...

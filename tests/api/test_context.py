@@ -238,10 +238,16 @@ def test_threads_that_share_the_own_conversation_are_warned() -> None:
 
 
 async def test_a_script_is_not_warned() -> None:
-    agent = Agent(ScriptedModel(*[[Say("fine")]] * 3))
-    await agent.invoke_async("one")
-    await asyncio.create_task(agent.invoke_async("two"))
-    await agent.invoke_async("three")
+    """The configuration of pytest ignores this warning, so it is recorded here."""
+    model = ScriptedModel(*[[Say("fine")]] * 3)
+    agent = Agent(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        await agent.invoke_async("one")
+        await asyncio.create_task(agent.invoke_async("two"))
+        await agent.invoke_async("three")
+    assert [each.category for each in caught] == []
+    assert [request.messages[-1].text for request in model.requests] == ["one", "two", "three"]
 
 
 async def test_a_task_that_uses_many_agents_does_not_grow() -> None:

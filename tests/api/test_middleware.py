@@ -234,7 +234,10 @@ async def test_live_usage_counts_the_request_under_way() -> None:
     run = Agent(ScriptedModel([Say("Some words."), Stall()]), middleware=[Replacing(max_tokens=9)]).start("Hello")
     run.tap(lambda event: seen.set() if isinstance(event, TextDelta) else None)
     await seen.wait()
-    assert run.usage.output.high is None or run.usage.output.high > 0
+    output = run.usage.output
+    assert output.high is not None
+    assert 0 < output.low <= output.value <= output.high
+    assert [entry.ended for entry in run.usage.entries] == ["open"]
     run.cancel()
     assert entries(await run) == [("scripted", "hung_up")]
 

@@ -11,7 +11,7 @@ import quiesce
 import quiesce.events
 import quiesce.hooks
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.feature
 
 EVENTS = [
     "TextDelta",

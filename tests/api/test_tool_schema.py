@@ -10,7 +10,7 @@ from pydantic import Field
 from quiesce import tool
 from quiesce.errors import InvalidTool
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 def properties(function: Any) -> dict[str, Any]:

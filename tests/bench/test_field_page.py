@@ -13,7 +13,7 @@ from bench.field.adapters._points import CountingLoop
 from bench.field.server import provider
 from bench.field.table import SCENARIOS, table
 
-pytestmark = pytest.mark.promise("P2", "P3")
+pytestmark = pytest.mark.house
 
 POINTS = {
     "total": 40,
@@ -73,6 +73,7 @@ def test_the_loop_stops_before_the_callback_with_the_number() -> None:
     assert seen == ["first", "stop", "second", "third"]
 
 
+@pytest.mark.promise("P2", "P3")
 def test_a_stop_of_quiesce_at_any_point_loses_nothing() -> None:
     with provider() as server:
         _about, found = run(sys.executable, "quiesce", server, "points", 1)

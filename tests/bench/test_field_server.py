@@ -18,7 +18,7 @@ from bench.field.table import SCENARIOS, table
 from quiesce import Agent
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-pytestmark = pytest.mark.promise("P2")
+pytestmark = pytest.mark.house
 
 USER = {"role": "user", "content": "Go."}
 SAID = {"role": "assistant", "content": "Well."}
@@ -108,6 +108,7 @@ async def test_the_server_refuses_notes_and_knows_when_a_client_hung_up() -> Non
         assert sum(size for _, size in second["sent"]) >= len(read)
 
 
+@pytest.mark.promise("P2")
 async def test_an_agent_that_is_stopped_goes_on_with_this_server() -> None:
     """The server takes what Quiesce leaves after a stop; that it would refuse anything else is shown above."""
     with provider() as address:

@@ -9,7 +9,7 @@ import pytest
 
 import bench
 
-pytestmark = pytest.mark.promise("P1")
+pytestmark = pytest.mark.house
 NAMES = [each.name for each in pkgutil.iter_modules(bench.__path__) if each.name != "__main__"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import ratios
 
-pytestmark = pytest.mark.promise("P1")
+pytestmark = pytest.mark.house
 
 KNOWN = {"a chunk": 1.2, "a turn": 1.5}
 

@@ -16,7 +16,7 @@ from bench.rows.process import ClientFailed, Process, Subject
 from bench.rows.profiled import package_of
 from bench.rows.wires import Way
 
-pytestmark = pytest.mark.promise("P1")
+pytestmark = pytest.mark.house
 
 
 class FakeClient:

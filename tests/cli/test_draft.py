@@ -11,7 +11,7 @@ from quiesce.cli.chat_draft import PastedBlocks, attached_files, complete, compo
 from quiesce.errors import ConfigurationError
 from quiesce.messages import Document, Image, Text
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 COMMANDS = ("/ps", "/stop", "/sessions")
 
 

@@ -13,7 +13,7 @@ from quiesce.models.scripted import Call, Say, ScriptedModel
 
 from ..server.support import read_events, serving, start
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 # Each would do something to a terminal that obeys it.
 CODES = {

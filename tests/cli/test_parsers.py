@@ -23,7 +23,7 @@ from quiesce.models.scripted import ScriptedModel
 from ..server.support import serving
 from . import agents
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 # Commands without an outcome that a program would read: a conversation, a script for a shell, and JSON Lines anyway.
 WITHOUT_JSON = {"quiesce chat", "quiesce completion", "quiesce sessions export"}
 
@@ -90,7 +90,6 @@ def test_an_approval_prints_the_run_that_goes_on(capsys: pytest.CaptureFixture[s
         assert told["waiting"] == []
 
 
-@pytest.mark.promise("P8", "P9")
 def test_sessions_as_json_and_what_is_shown_gives_the_terminal_no_orders(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

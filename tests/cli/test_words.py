@@ -19,7 +19,7 @@ from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.result import StopReason
 from quiesce.tools.policy import ToolStopPolicy, ToolStopPolicyName
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 
 @pytest.mark.parametrize(

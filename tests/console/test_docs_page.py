@@ -12,7 +12,7 @@ from .conftest import Site
 from .test_access import axe, check_colours
 
 __all__ = ["axe"]
-pytestmark = [pytest.mark.promise("P5"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.feature, pytest.mark.timeout(120)]
 
 
 def test_every_operation_and_schema_is_on_the_page(page: Page, site: Site) -> None:

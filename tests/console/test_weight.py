@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from .conftest import Site
 from .console import prompt, run_state
 
-pytestmark = [pytest.mark.promise("P5"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.feature, pytest.mark.timeout(180)]
 
 MOST = 100_000
 

@@ -11,7 +11,7 @@ from quiesce import Agent
 from quiesce.errors import ConfigurationError
 from quiesce.models.scripted import ScriptedModel
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.feature
 
 
 def assert_refused(match: str) -> None:

@@ -15,7 +15,7 @@ import quiesce.cancellation
 import quiesce.mcp
 import quiesce.sessions
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.feature
 
 EACH_FIRST = """
 import importlib, pkgutil, sys

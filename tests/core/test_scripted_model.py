@@ -10,7 +10,7 @@ from quiesce import Agent
 from quiesce.errors import ConfigurationError, RunError
 from quiesce.testing import Say, ScriptedModel
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.feature
 
 
 async def test_a_text_among_the_steps_is_said():

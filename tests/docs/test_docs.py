@@ -13,7 +13,7 @@ import pytest
 from ..fleet.temporal.server import TemporalServer, program
 from .pages import PAGES, ROOT, anchors, blocks, links
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page.read_text()))]
 

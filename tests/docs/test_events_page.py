@@ -6,7 +6,7 @@ import pytest
 
 from tools import event_table
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.house
 
 
 def test_the_page_has_every_event() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from .pages import PAGES, ROOT
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 
 # What a page must not say, and what to write instead.
 INSTEAD: Final = {

@@ -20,7 +20,7 @@ import check
 import reference
 from docstrings import as_rst
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 MODULES = reference.modules()
 
 

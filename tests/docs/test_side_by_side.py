@@ -11,7 +11,7 @@ from bench.side_by_side import glue, page
 from bench.side_by_side.programs import FRAMEWORKS, PROGRAMS, Program, ProgramFailed, Runner, count_lines, source
 from bench.side_by_side.provider import provider
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from quiesce.server.openapi import OPERATIONS
 
 from ..docs.pages import ROOT
 
-pytestmark = pytest.mark.promise("P9")
+pytestmark = pytest.mark.house
 
 FOLDER = ROOT / "examples" / "fleet"
 

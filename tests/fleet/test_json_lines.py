@@ -11,7 +11,7 @@ from quiesce.cli import main
 
 from ..sessions.conftest import Postgres
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 def test_freezes_caps_webhooks_workers_and_stops_are_json_lines(

@@ -50,7 +50,7 @@ class CountingSweep(_Sweep):
             return super()._try(injection, kind)
         except StopViolation as violation:
             self.found.append(str(violation).rpartition("\n")[0])
-            return TrialResult(0, [], [])
+            return TrialResult(0, [], [], stopped=injection is not None)
 
 
 def row(name: str, options: argparse.Namespace) -> CountingSweep:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quiesce.errors import ConfigurationError
-from quiesce.testing import ALL_SOURCES, stop_everywhere
+from quiesce.testing import ALL_SOURCES, Harness, stop_everywhere
 
 from .sources import DIFFERENT_SOURCES, LINES_APART, READERS, SOME_POINTS, read_by
 from .workloads import WORKLOADS
@@ -62,3 +62,20 @@ def test_a_source_that_does_not_exist_is_refused() -> None:
     """It ended after 40 s with "Event loop stopped", because the error was raised inside a callback of the loop."""
     with pytest.raises(ConfigurationError, match=r"no source of stops called 'now'.*loop, thread, task"):
         stop_everywhere(next(iter(WORKLOADS.values())), sources=["now"])
+
+
+async def starts_no_run(_: Harness) -> None: ...
+
+
+@pytest.mark.parametrize("sources", [ALL_SOURCES, ["hook"], ["line"], []])
+def test_a_scenario_that_is_never_stopped_is_an_error(sources: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUIESCE_REPLAY", raising=False)
+    with pytest.raises(ConfigurationError, match=r"starts_no_run was never stopped .* No promise was checked"):
+        stop_everywhere(starts_no_run, sources=sources)
+
+
+def test_a_replay_of_the_stop_of_another_test_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIESCE_REPLAY", "loop:9999")
+    assert stop_everywhere(WORKLOADS["text"], sources=["loop"]).runs == 0
+    monkeypatch.setenv("QUIESCE_REPLAY", "loop:2")
+    assert stop_everywhere(WORKLOADS["text"], sources=["loop"]).runs == 1

@@ -16,7 +16,7 @@ import pytest
 
 from ..docs.pages import ROOT
 
-pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.house, pytest.mark.timeout(300)]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SUPPORTED = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each]

@@ -12,7 +12,7 @@ import yaml
 from ..docs.pages import ROOT
 from .test_wheel import SUPPORTED
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 FILES = sorted((ROOT / ".github").rglob("*.yml"))
 
 

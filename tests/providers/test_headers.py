@@ -18,7 +18,7 @@ from quiesce.models.providers.anthropic import Anthropic
 from quiesce.models.providers.openai_chat import OpenAIChat
 from quiesce.models.providers.openai_responses import OpenAIResponses
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 ENVIRONMENT = {
     "OPENAI_ORG_ID": "an-organization",

@@ -26,7 +26,7 @@ from quiesce.usage.estimate import vocabulary
 
 from .wire import refused, sse, streamed, wire
 
-pytestmark = pytest.mark.promise("P7")
+pytestmark = pytest.mark.feature
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from .recordings.source import Checked, Source
 from .test_failures import UNUSUAL
 from .test_packets import WHOLE
 
-pytestmark = pytest.mark.promise("P3", "P6")
+pytestmark = pytest.mark.house
 KINDS = ("answer", "calls", "reasoning", "mid_stream_error")
 
 

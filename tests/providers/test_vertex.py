@@ -23,7 +23,7 @@ from quiesce.models.resolve import model_named
 from .recordings import ANSWER, GEMINI
 from .wire import Wire, refused, wire
 
-pytestmark = pytest.mark.promise("P4", "P7")
+pytestmark = pytest.mark.feature
 ASKED = ModelRequest((UserMessage((Text("What colour?"),)),), "Be brief.")
 
 
@@ -110,6 +110,7 @@ def test_credentials_that_are_refused(service_account: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise("P6")
 def test_its_counter_takes_a_request_without_a_wrapper() -> None:
     async def main() -> None:
         body = json.dumps({"totalTokens": 31}).encode()

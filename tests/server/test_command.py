@@ -10,7 +10,7 @@ from quiesce.cli import main
 from quiesce.server import Keys
 from quiesce.server.keys import keys_from_file
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 def test_key_prints_the_key_and_keeps_a_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -14,7 +14,7 @@ from quiesce.server.openapi_words import FIELD_WORDS, OPERATION_WORDS, TAGS
 
 from .support import serving, talker
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 
 def test_json_is_compressed_for_clients_that_take_it_and_streams_are_not() -> None:
@@ -38,6 +38,7 @@ def test_json_is_compressed_for_clients_that_take_it_and_streams_are_not() -> No
             assert b"run_ended" in b"".join(stream.iter_bytes())
 
 
+@pytest.mark.promise("P1")
 def test_a_long_answer_is_compressed_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: dict[int, str] = {}
 

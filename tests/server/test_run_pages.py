@@ -13,7 +13,7 @@ from quiesce.server import Settings
 
 from .support import read_events, serving, start, two_keys
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.feature
 
 
 def speaker(name: str) -> Agent:
@@ -63,6 +63,7 @@ def test_runs_by_agent_time_and_words():
         assert client.get("/runs?since=never").status_code == 422
 
 
+@pytest.mark.promise("P6")
 def test_usage_by_agent_session_and_day():
     def sums(report: Any) -> tuple[int, int]:
         return report["total"]["calls"], report["total"]["input"]["value"]

@@ -251,6 +251,7 @@ def test_a_body_of_a_gigabyte_is_refused_early(chunked):
         sent, answer = _sent_before_refusal(served.port, head, block, gigabyte)
         # What the sockets' own buffers hold was sent too.
         assert sent < 64 << 20
+        # The kernel may throw an answer away that arrives while more is being sent.
         assert not answer or b" 413 " in answer.split(b"\r\n", 1)[0]
         with served.client() as client:
             big = client.post("/runs", json={"prompt": "x" * (3 << 19)})

@@ -11,7 +11,7 @@ from quiesce.server.app import STATIC
 
 from .support import serving, talker
 
-pytestmark = pytest.mark.promise("P5")
+pytestmark = pytest.mark.feature
 
 
 def test_a_file_is_compressed_for_a_client_that_accepts_it():

@@ -118,6 +118,7 @@ def test_an_answer_whose_run_cannot_be_started_is_not_used_up() -> None:
 @pytest.mark.promise("P3", "P4")
 def test_a_stop_before_the_session_is_open_says_that_nothing_is_saved() -> None:
     async def main() -> None:
+        seen: set[tuple[bool | None, bool]] = set()
         for steps in range(12):
             agent = Agent(ScriptedModel(then="Yes."), session=Session("s", MemoryStore()))
             run = agent.start("Hello")
@@ -129,6 +130,8 @@ def test_a_stop_before_the_session_is_open_says_that_nothing_is_saved() -> None:
             assert [each.text for each in result.unsent] == ([] if is_sent else ["Hello"])
             assert result.receipt.saved is not None, "the conversation has a store"
             assert result.receipt.saved or "The prompt is in result.unsent" in result.receipt.unsaved
-            assert result.receipt.saved or not is_sent
+            seen.add((result.receipt.saved, is_sent))
+        # Never a prompt that was sent and is not saved.
+        assert seen == {(False, False), (True, False), (True, True)}
 
     asyncio.run(main())

@@ -260,8 +260,11 @@ def test_after_a_write_that_was_repeated_readers_get_what_comes_at_once() -> Non
             async for event in run:
                 if isinstance(event, TextDelta):
                     break
+        assert store.times == 0, "no write has failed"
         run.cancel("enough")
-        await run
+        result = await run
+        assert result.text == "One "
+        assert result.receipt.saved
 
     run_virtual(main())
 

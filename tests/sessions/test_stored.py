@@ -124,7 +124,9 @@ def test_a_stop_by_a_cancelled_task(old: OldStore) -> None:
 
 def test_an_export_of_an_old_store_is_imported(old: OldStore) -> None:
     async def main(name: str, copy: str) -> None:
-        for run_id in [run.run_id for run in await asyncio.wrap_future(old.store.runs(name))]:
+        run_ids = [run.run_id for run in await asyncio.wrap_future(old.store.runs(name))]
+        assert run_ids
+        for run_id in run_ids:
             assert await Session(copy, old.store).events(run_id) == await Session(name, old.store).events(run_id)
 
     for name in SESSIONS:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from bench.killable import measure
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.house
 
 
 def test_the_bench_of_killable_calls_runs() -> None:

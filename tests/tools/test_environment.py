@@ -17,7 +17,7 @@ from quiesce.errors import ConfigurationError
 from quiesce.tools.builtin import make_python, make_shell, python, shell
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 

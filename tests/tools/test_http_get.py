@@ -22,7 +22,7 @@ from quiesce.errors import ConfigurationError
 from quiesce.models.scripted import ScriptedModel
 from quiesce.tools.builtin import http_get, make_http_get, public_network
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 PUBLIC, OTHER = "93.184.216.34", "151.101.1.1"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -268,12 +269,13 @@ def test_the_sandbox_confines_and_ends_with_its_programs(tmp_path: Path) -> None
         assert not (Path.home() / "quiesce-escaped").exists()
         assert "Read-only file system" in ended.stdout
         assert int(ended.stdout.splitlines()[-1]) < 10
-        no_network = await result_of(
+        with socket.create_server(("127.0.0.1", 0)) as server:  # which anything outside of the sandbox reaches
+            connect = f"import socket; socket.create_connection({server.getsockname()})"
             # Not through the virtual environment, which may lie below /tmp: the sandbox has a /tmp of its own.
-            [os.path.realpath(sys.executable), "-c", "import socket; socket.create_connection(('127.0.0.1', 1))"],
-            cwd=str(tmp_path),
-            sandbox=True,
-        )
+            argv = [os.path.realpath(sys.executable), "-c", connect]
+            assert (await result_of(argv, cwd=str(tmp_path))).code == 0
+            no_network = await result_of(argv, cwd=str(tmp_path), sandbox=True)
+        assert no_network.code == 1
         assert "unreachable" in no_network.stderr or "refused" in no_network.stderr
         argv = ["sh", "-c", "setsid sh -c 'trap \"\" TERM; while true; do sleep 0.01; done' & echo begun; wait"]
         options = {"cwd": str(tmp_path), "sandbox": True}

@@ -14,7 +14,7 @@ from quiesce.receipt import Undone
 from quiesce.testing import Call, ScriptedModel
 from quiesce.tools.builtin import make_files, make_python, make_shell, shell
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 
 def test_the_undo_of_a_ready_tool_stays(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from quiesce.errors import ConfigurationError, InvalidTool
 from quiesce.models.scripted import ScriptedModel
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P4")
+pytestmark = pytest.mark.feature
 
 
 def test_a_function_inside_another_goes_by_value() -> None:

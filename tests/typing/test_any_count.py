@@ -9,7 +9,7 @@ import pytest
 
 from ..support.tool_scripts import load_script
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = pytest.mark.house
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from .checkers import CHECKERS, FILES, expected_lines
 ENGINES_AGAIN = {"pyright": pytest.mark.proof}
 
 
-@pytest.mark.promise("P8")
+@pytest.mark.house
 @pytest.mark.parametrize("checker", [pytest.param(name, marks=ENGINES_AGAIN.get(name, ())) for name in CHECKERS])
 def test_exactly_the_marked_lines_are_errors(checker: str, tmp_path: Path) -> None:
     found = CHECKERS[checker](tmp_path)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quiesce.usage.estimate.pieces import GROUP, Pieces
 
-pytestmark = pytest.mark.promise("P3")
+pytestmark = pytest.mark.promise("P6")
 
 
 @settings(max_examples=40)

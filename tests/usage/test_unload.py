@@ -11,7 +11,7 @@ import pytest
 from quiesce.usage import register_vocabulary, unload_vocabularies
 from quiesce.usage.estimate.vocabulary import load_vocabulary, vocabulary_of
 
-pytestmark = pytest.mark.promise("P6")
+pytestmark = pytest.mark.feature
 
 # In a process of its own: one that runs other tests keeps freed memory for them.
 MEASURE = """

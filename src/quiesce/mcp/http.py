@@ -27,6 +27,15 @@ _log: Final = logging.getLogger("quiesce")
 # The seconds that a server may take to accept a cancellation, or to send the body of an error response.
 _NOTIFY_TIMEOUT: Final = 5.0
 _INTERNAL_ERROR: Final = -32603
+# With these, no byte of the request has left.
+_NEVER_SENT: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+)
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 # The code of the TypeScript SDK for a request that its HTTP transport refuses.
@@ -60,7 +69,7 @@ class ServerClient(httpx2.AsyncClient):
             if "application/json" in response.headers.get("content-type", ""):
                 await response.aread()
         except httpx2.TransportError as error:
-            return _error_response(request, message, 503, f"cannot be reached ({type(error).__name__})")
+            return _error_response(request, message, 503, _why(error))
         if response.status_code < _BAD_REQUEST:
             return response
         error = await _error_of(response)
@@ -123,6 +132,13 @@ def _is_unknown_session(status: int, error: dict[str, Any] | None) -> bool:
     return status == _NOT_FOUND or (
         status == _BAD_REQUEST and error is not None and error.get("code") == _TRANSPORT_REFUSAL
     )
+
+
+def _why(error: httpx2.TransportError) -> str:
+    name = type(error).__name__
+    if isinstance(error, _NEVER_SENT):
+        return f"cannot be reached ({name})"
+    return f"was cut off before it answered ({name}): whether it did what was asked is not known"
 
 
 def _error_response(

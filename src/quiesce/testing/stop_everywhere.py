@@ -34,7 +34,10 @@ class StopViolation(AssertionError):
 
 
 class StopReport(Struct):
-    """The result of `stop_everywhere`: the number of points of each kind, and the number of stops that were made."""
+    """The result of `stop_everywhere`: the number of points of each kind, and the number of stops that were made.
+
+    `runs` is 0 only in a replay, of a stop of another test.
+    """
 
     scenario: str
     points: dict[str, int] = field(default_factory=dict)
@@ -66,7 +69,8 @@ def stop_everywhere(
     lines, all but the first and the last time that a line of source is executed.
 
     Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken;
-    `ConfigurationError` for a source that does not exist.
+    `ConfigurationError` for a source that does not exist, and when not a single stop was made: such a test proves
+    nothing. A replay makes one stop only, and none if it is of another test.
     """
     chosen = dict.fromkeys(sources)
     if unknown := [source for source in chosen if source not in _KNOWN_SOURCES]:
@@ -78,6 +82,13 @@ def stop_everywhere(
     sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title, eager=eager)
     for source in chosen:
         sweep.stop_from(source, stride, distinct=distinct)
+    if not sweep.report.runs and REPLAY not in os.environ:
+        found = ", ".join(f"{count} {kind}s" for kind, count in sweep.report.points.items()) or "no sources"
+        raise ConfigurationError(
+            f"{title} was never stopped ({found}).",
+            kept="No promise was checked.",
+            todo="Start a run with the `Harness`, and choose sources that have points in it.",
+        )
     return sweep.report
 
 
@@ -103,8 +114,7 @@ class _Sweep:
         for point in (points or range(1, self.report.points[kind] + 1))[::stride]:
             injection = Injection(source, point)
             if self._only is None or self._only == str(injection):
-                self._try(injection, kind)
-                self.report.runs += 1
+                self.report.runs += self._try(injection, kind).stopped
 
     def _try(self, injection: Injection | None, kind: str) -> TrialResult:
         random.seed(self._seed)

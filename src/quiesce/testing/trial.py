@@ -31,6 +31,7 @@ class TrialResult(Struct):
     """The number of points of a trial, the broken promises, and the stop reason and text of each run.
 
     `distinct` are the points that come first or last in their line of source; `place` is the line of an injected stop.
+    `stopped` says whether the stop was made: a run may end before its point.
     """
 
     points: int
@@ -38,6 +39,7 @@ class TrialResult(Struct):
     ends: list[tuple[str, str]]
     distinct: list[int] = field(default_factory=list)
     place: str = ""
+    stopped: bool = False
 
 
 class Trial:
@@ -83,6 +85,7 @@ class Trial:
             [(str(reason), text) for reason, text in ends],
             distinct,
             self._injector.place,
+            self._injector.injected_at is not None,
         )
 
     # --- While it runs -----------------------------------------------------------------------------------------
