@@ -164,7 +164,8 @@ class RunState:
 
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
-        tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())
+        abandoned = self.foreign_tasks.abandoned
+        tasks = [task.get_name() for task in abandoned if not task.done()] if abandoned else ()
         children = self.family.still_running() if self.family.children else ()
         return (*self.tools.still_running(), *tasks, *self.spending.followed(), *children)
 
