@@ -47,6 +47,12 @@ def test_every_room_of_the_tree_is_in_a_layer() -> None:
     assert {name for name in tree if not name.startswith("_")} == {name for layer in layers() for name in layer}
 
 
+def test_no_other_room_uses_the_inside_of_a_run() -> None:
+    outside = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "run")
+    inside = re.compile(r"\bstate_of\(|from \.+run\.(state|waiting) import|\b(run|running|_run)\.state\.")
+    assert [str(path) for path in outside if inside.search(path.read_text())] == []
+
+
 def test_every_file_that_the_page_names_is_there() -> None:
     named = set(re.findall(r"`([a-z_/]+(?:\.py|\.js|/))`", PAGE)) | set(
         re.findall(r"participant \w+ as (\S+/\S*)", PAGE)

@@ -175,7 +175,7 @@ def reach(limited: RunState, state: RunState, reached: ReachedLimit) -> None:
         limited.token.cancel(reached.reason, source="budget", mode=Mode.NOW)
     elif limited is not state:
         for child in limited.family.living:
-            child.cancel(reached.reason, source="budget")
+            child.handle.cancel(reached.reason, source="budget")
     elif state.progress.phase in (Phase.CALLING, Phase.STREAMING):
         state.progress.work_token.cancel(reached.reason, source="budget", mode=Mode.NOW)
 

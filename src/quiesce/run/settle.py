@@ -179,7 +179,7 @@ def _waits_for_person(state: RunState) -> bool:
 async def _stop_children(state: RunState, children: list[ChildRun], urgent: asyncio.Future[None]) -> None:
     """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
     for child in children:
-        child.cancel("The run above has ended", source="parent")
+        child.handle.cancel("The run above has ended", source="parent")
     # The grace of a call that was given up was the grace of what it had started, too.
     given_up = {
         id(child)
