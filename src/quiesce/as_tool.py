@@ -22,11 +22,9 @@ from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import AssistantMessage, Outcome, Text, ToolResult
 from .receipt import undo_note
 from .result import RunResult
-from .run.handle import Run
+from .run.handle import Run, wait_for, wait_shielded
 from .run.handoff import Successor, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
-from .run.state import RunState
-from .run.waiting import end_with_caller, outcome
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
 from .tools.output import as_json
@@ -70,7 +68,7 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
     """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
 
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
-        remembered = _Memory(_state_of(context), context.tool_name) if memory else None
+        remembered = _Memory(run_of_call(context.run_id).conversation, context.tool_name) if memory else None
         # On a server each call has an agent of its own, so that `usage` and `cancel()` concern no other owner's runs.
         child = agent.fork(at=0) if context.owner else agent
         if context.kept is None:
@@ -117,19 +115,19 @@ def _tools_of(agent: DelegateAgent) -> list[Tool]:
 class _Memory:
     """The conversation that the calls of one tool share, kept with the conversation of the run that makes them."""
 
-    def __init__(self, parent: RunState, tool_name: str) -> None:
+    def __init__(self, parent: Conversation, tool_name: str) -> None:
         self._parent: Final = parent
         self._key: Final = f"memory.{tool_name}"
 
     def conversation(self) -> Conversation:
         """What the earlier calls said."""
-        found = self._parent.claim.conversation.values.get(self._key)
+        found = self._parent.values.get(self._key)
         return Conversation() if found is None else Conversation.restore(msgspec.json.decode(found, type=_Kept).state)
 
     def keep(self, conversation: Conversation) -> None:
         """Remember a call that has ended; with a session, it is saved with what follows."""
         kept = msgspec.json.encode(_Kept(ConversationState(conversation.sealed())))
-        self._parent.claim.conversation.set_value(self._key, kept)
+        self._parent.set_value(self._key, kept)
 
 
 class _Kept(msgspec.Struct):
@@ -142,11 +140,11 @@ async def _end_of(run: Run) -> RunResult:
     The call then returns instead of raising `CancelledError`: it has something true to say, and says it in time.
     """
     try:
-        return await outcome(run.state)
+        return await wait_for(run)
     except asyncio.CancelledError:
         run.cancel("The call that it answers was stopped", source="parent")
-        await end_with_caller(run.state)
-        return await outcome(run.state)
+        await wait_shielded(run)
+        return await wait_for(run)
 
 
 def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
@@ -187,7 +185,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     """
 
     async def hand_off(context: ToolContext) -> str:
-        request_handoff(_state_of(context), agent, context.tool_name)
+        request_handoff(context, agent)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
@@ -202,9 +200,3 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
 def tool_name(wanted: str) -> str:
     """A tool name that providers accept, as close to what is wanted as can be."""
     return re.sub(_ILLEGAL, "_", wanted).strip("_")[:64] or "agent"
-
-
-def _state_of(context: ToolContext) -> RunState:
-    state = run_of_call(context.run_id)
-    assert isinstance(state, RunState)
-    return state

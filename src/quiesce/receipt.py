@@ -102,6 +102,8 @@ class Receipt(Struct):
     the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
     runs of the task so far. `saved` says whether all of the run is in the store of the conversation (None: it has
     none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
+
+    It is not frozen, because a reader that has it gets what becomes known after the end, all by `update_receipt`.
     """
 
     run_id: str
@@ -126,6 +128,28 @@ class Receipt(Struct):
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+
+def update_receipt(
+    receipt: Receipt,
+    *,
+    latency: float | None = None,
+    still_running: tuple[str, ...] | None = None,
+    usage: Usage | None = None,
+    unsaved: str | None = None,
+) -> None:
+    """Put on a receipt what became known after it was built: at the very end of its run, or later.
+
+    Besides, the run appends to the lists `late` and `undo`. Nothing else changes a receipt.
+    """
+    if latency is not None:
+        receipt.latency = latency
+    if still_running is not None:
+        receipt.still_running = still_running
+    if usage is not None:
+        receipt.usage = usage
+    if unsaved is not None:
+        receipt.saved, receipt.unsaved = False, unsaved
 
 
 _PLAIN = {

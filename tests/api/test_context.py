@@ -29,7 +29,7 @@ from quiesce import (
 from quiesce.errors import ConfigurationError, ConversationBusy, InvalidTool, RunError, StateNotSaved
 from quiesce.hooks import AfterRun, BeforeToolCall
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import wait_for
 
 pytestmark = pytest.mark.promise("P8")
 
@@ -314,7 +314,7 @@ async def test_output_of_a_run_that_did_not_finish_says_why() -> None:
     run = agent.start("count")
     await run.events().__anext__()
     run.cancel()
-    result = await outcome(run.state)
+    result = await wait_for(run)
     assert not result.finished
     with pytest.raises(OutputMissing, match="stop_reason='cancelled'"):
         _ = result.output

@@ -25,6 +25,7 @@ from quiesce.events import (
 )
 from quiesce.run.events import history
 from quiesce.run.events.fanout import EventFanout
+from quiesce.run.handle import state_of
 from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel, Stall, Think, run_virtual, stop_everywhere
 from quiesce.tools.context import ToolContext
 
@@ -174,7 +175,7 @@ def test_the_history_is_freed_with_the_run() -> None:
     async def main() -> weakref.ref[object]:
         run = talking().start("go")
         await run
-        return weakref.ref(run.state.events._history)
+        return weakref.ref(state_of(run).events._history)
 
     kept = run_virtual(main())
     gc.collect()

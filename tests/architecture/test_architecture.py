@@ -60,6 +60,12 @@ def names_of_files() -> set[str]:
     return files | set(re.findall(r"participant \w+ as (\S+/)\n", PAGE))
 
 
+def test_no_other_room_uses_the_inside_of_a_run() -> None:
+    outside = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "run")
+    inside = re.compile(r"\bstate_of\(|from \.+run\.(state|waiting) import|\b(run|running|_run)\.state\.")
+    assert [str(path) for path in outside if inside.search(path.read_text())] == []
+
+
 def test_every_file_that_the_page_names_is_there() -> None:
     assert len(names_of_files()) > 100
     assert {name for name in names_of_files() if not (PACKAGE / name).exists()} == set()

@@ -100,7 +100,7 @@ async def stopped_at(
 async def ended(run: Run, record: Record, agent: Agent | None = None) -> Ended:
     """Wait for the end of a run, whether it failed or not, and check everything that must hold of every end."""
     await run.stopped()
-    result = run.state.progress.at_rest.result()
+    result = run.inspect().result
     check_end(Ended(result, record), agent)
     return Ended(result, record)
 

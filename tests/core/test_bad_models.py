@@ -61,7 +61,7 @@ async def test_a_model_that_sends_nothing_is_asked_again_and_then_it_is_an_error
     agent = Agent(ScriptedModel(then=answer), retry=NO_WAIT)
     run = agent.start("go")
     await run.stopped()
-    result = run.state.progress.at_rest.result()
+    result = run.inspect().result
     assert isinstance(result.error, EmptyAnswer)
     assert result.usage.calls == 4
     assert faults(result.messages) == ()

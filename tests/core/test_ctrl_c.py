@@ -217,6 +217,32 @@ def test_at_each_line_that_adds_a_turn_to_the_conversation() -> None:
     assert interrupted_at_each_line(("run/turn.py",), play) > 20
 
 
+@pytest.mark.leaves("tasks")
+@pytest.mark.promise("P3", "P7")
+def test_at_each_line_that_writes_the_ending() -> None:
+    """A prompt that was accepted and not sent is in the result, even if the ending is written twice."""
+
+    def play(press: Callable[[Callable[[], Any]], Any]) -> None:
+        agent = Agent(ScriptedModel([Say("Well. "), Stall()], then="Fine."))
+        runs, accepted = [], []
+
+        async def go() -> None:
+            runs.append(agent.start("go"))
+            while not runs[0].messages[1:]:
+                await asyncio.sleep(0)
+            accepted.append(runs[0].enqueue("and this"))
+            runs[0].cancel("enough")
+            await runs[0].stopped()
+
+        press(lambda: asyncio.run(go()))
+        result = runs[0].wait(0)
+        assert [message.text for message in result.unsent] == ["and this"] * sum(accepted)
+        assert result.receipt.cause is not None
+        assert faults(agent.messages) == ()
+
+    assert interrupted_at_each_line(("run/ending.py",), play) > 20
+
+
 @pytest.mark.promise("P5")
 def test_in_the_wait_for_the_last_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []

@@ -16,7 +16,7 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.events import TextDelta, ToolStarted
 from quiesce.hooks import AfterRun
-from quiesce.run.handle import Run
+from quiesce.run.handle import Run, state_of
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 
@@ -140,7 +140,7 @@ async def test_a_finished_run_is_gone_with_its_handle(play: Callable[[], Awaitab
             run = await play()
             result = run.inspect().result
             assert result is not None
-            state, events = weakref.ref(run.state), weakref.ref(run.state.events)
+            state, events = weakref.ref(state_of(run)), weakref.ref(state_of(run).events)
             assert run.usage.entries == result.usage.entries
             assert run.messages == result.messages
             await asyncio.sleep(0)

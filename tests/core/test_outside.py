@@ -103,7 +103,7 @@ async def test_cancelling_inside_the_block_of_a_run():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01), agent.start("go") as run:
             await asyncio.get_running_loop().create_future()
-    assert run.state.progress.at_rest.result().receipt.cause.source == "caller"
+    assert run.inspect().result.receipt.cause.source == "caller"
 
 
 # --- The run's own task is cancelled ---------------------------------------------------------------------------------
@@ -184,6 +184,6 @@ def test_a_loop_that_shuts_down_settles_its_runs(steps):
     assert run.done
     assert [type(event) for event in record.events].count(RunEnded) == 1
     assert faults(agent.messages) == ()
-    assert run.state.progress.at_rest.result().stop_reason == "cancelled"
+    assert run.inspect().result.stop_reason == "cancelled"
     if model.requests:  # or else the answer with the tool is still to come
         assert agent("and now?").stop_reason == "end_turn"

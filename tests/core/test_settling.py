@@ -17,6 +17,7 @@ from quiesce.events import AnswerEnd, MessageAdded, RunEnded, TextDelta, ToolEnd
 from quiesce.hooks import AfterRun, OnStop
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.phases import Phase
+from quiesce.run.handle import state_of
 from quiesce.testing import run_virtual
 from tests.core.kit import is_a, passes, stopped_at
 
@@ -181,7 +182,7 @@ async def test_nothing_watches_the_token_of_a_run_that_has_ended(stop: bool) -> 
     run = Agent(ScriptedModel([Call("look")], "Done."), tools=[look]).start("go")
     run.tap(lambda event: stop and isinstance(event, ToolEnded) and run.cancel())
     await run
-    assert run.state.token._watchers == {}
+    assert state_of(run).token._watchers == {}
 
 
 @pytest.mark.promise("P9")

@@ -12,6 +12,7 @@ from quiesce.conversation.validity import faults
 from quiesce.events import AnswerEnd, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.phases import Phase
+from quiesce.run.handle import state_of
 from tests.core.kit import Ended, HandModel, Record, check_end, passes, results
 
 MODES = st.sampled_from(["after_turn", "after_tools", "now", "kill"])
@@ -148,7 +149,7 @@ class Conversations(RuleBasedStateMachine):
             return
         assert self.record.faults == []
         assert faults(self.run.messages) == ()
-        prompt = () if self.active else (UserMessage(self.run.state.claim.prompt.content),)
+        prompt = () if self.active else (UserMessage(state_of(self.run).claim.prompt.content),)
         assert faults(self.agent.messages + prompt) == ()
 
     @invariant()
@@ -156,7 +157,7 @@ class Conversations(RuleBasedStateMachine):
         if self.record is None:
             return
         said = "".join(event.text for event in self.record.of(TextDelta)).strip()
-        new = self.run.messages[self.run.state.claim.first_message :]
+        new = self.run.messages[state_of(self.run).claim.first_message :]
         kept = "".join(message.text for message in new if isinstance(message, AssistantMessage))
         assert said.replace(" ", "") == kept.replace(" ", "")
         told = " ".join(result.text for result in results(self.run.messages))
@@ -171,7 +172,7 @@ class Conversations(RuleBasedStateMachine):
         ends = len(self.record.of(RunEnded))
         assert ends == int(self.run.phase is Phase.ENDED)
         if self.run.done:
-            check_end(Ended(self.run.state.progress.at_rest.result(), self.record), self.agent)
+            check_end(Ended(self.run.inspect().result, self.record), self.agent)
             assert self.model.open_streams == 0
 
     def teardown(self):

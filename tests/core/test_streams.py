@@ -69,7 +69,7 @@ async def test_cancelling_the_task_that_reads_stops_the_run():
             await read()
     run = streams[0].run
     assert run.done
-    assert run.state.progress.at_rest.result().receipt.cause.source == "caller"
+    assert run.inspect().result.receipt.cause.source == "caller"
 
 
 async def test_a_failure_is_raised_after_the_last_event():

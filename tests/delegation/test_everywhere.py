@@ -8,6 +8,7 @@ import pytest
 
 from quiesce import Agent, Conversation, ToolContext, handoff, tool
 from quiesce.conversation.validity import faults
+from quiesce.run.handle import state_of
 from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used, stop_everywhere
 
 from ..injection.sources import SOME_POINTS
@@ -48,14 +49,14 @@ async def check_children(harness: Harness, agent: Agent) -> None:
     try:
         await run
     finally:
-        result = run.state.result
+        result = run.inspect().result
         if result is not None:
             for child in result.children:
                 assert not faults(child.messages)
                 assert all(entry.ended != "open" for entry in child.usage.entries)
                 ours = {entry.id for entry in result.usage.entries}
                 assert {entry.id for entry in child.usage.entries} <= ours
-            assert all(child.phase.value == "ended" for child in run.state.family.children)
+            assert all(child.state.progress.ended for child in state_of(run).family.children)
 
 
 async def two_children(harness: Harness) -> None:

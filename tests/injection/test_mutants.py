@@ -12,11 +12,10 @@ from quiesce.conversation.answer import AnswerBuilder
 from quiesce.messages import Outcome, ToolMessage
 from quiesce.run import foreign_tasks, settle, stream_timeouts
 from quiesce.run.events.fanout import EventFanout
-from quiesce.run.handle import Run
+from quiesce.run.handle import Run, wait_for
 from quiesce.run.spending import Spending
 from quiesce.run.state import RunState
 from quiesce.run.turn import TurnInProgress
-from quiesce.run.waiting import outcome
 from quiesce.testing import StopViolation, stop_everywhere
 from quiesce.tools.call import CallInProgress
 from quiesce.tools.thread import ThreadCall
@@ -185,10 +184,10 @@ def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def result(self: Run) -> Any:
         try:
-            return await outcome(self.state)
+            return await wait_for(self)
         except asyncio.CancelledError:
             self.cancel(source="caller")
-            return await outcome(self.state)
+            return await wait_for(self)
 
     monkeypatch.setattr(Run, "_result", result)
     caught("P7", "text", sources=["task"])

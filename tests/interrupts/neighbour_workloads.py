@@ -48,7 +48,7 @@ class Neighbours:
         messages = decode_messages(snapshot.messages)
         assert faults(messages) == (), "P2"
         said = [part.text for each in messages if isinstance(each, UserMessage) for part in each.content]
-        results = [run.state.result for run in self._runs]
+        results = [run.inspect().result for run in self._runs]
         unsent = [each.text for result in results if result is not None for each in result.unsent]
         for words in ("One", "Two")[: len(self._runs)]:
             assert (said + unsent).count(words) == 1, f"P3: {words!r} is said {said.count(words)} times; {unsent}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from quiesce import Agent, Session, tool
 from quiesce.events import TextDelta
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import wait_for
 from quiesce.sessions.stores.resolve import resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 
@@ -62,7 +62,7 @@ async def main() -> None:
             run.cancel("told so")
 
     threading.Thread(target=on_input, daemon=True).start()
-    result = await outcome(run.state)
+    result = await wait_for(run)
     cause = result.receipt.cause
     tell(
         "ended",

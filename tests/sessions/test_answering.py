@@ -11,7 +11,7 @@ import pytest
 from quiesce import Agent, Approve, Session, tool
 from quiesce.errors import InvalidAnswer, StoreError, UnknownInterrupt
 from quiesce.events import Event
-from quiesce.run.state import RunState
+from quiesce.run.agent_runs import FollowedRun
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.telemetry import Telemetry
 from quiesce.testing import Call, ScriptedModel, run_virtual
@@ -99,7 +99,7 @@ def test_an_answer_whose_run_cannot_be_started_is_not_used_up() -> None:
 
         runs = 0
 
-        def follow(self, state: RunState) -> Callable[[Event], None]:
+        def follow(self, run: FollowedRun) -> Callable[[Event], None]:
             self.runs += 1
             if self.runs == 2:
                 raise RuntimeError("no exporter")

@@ -15,7 +15,7 @@ from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
 from quiesce.messages import Outcome
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import wait_for
 from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Lease, WriteBatch, holder
@@ -244,7 +244,7 @@ def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int
             if isinstance(event, TextDelta) and run.enqueue("And this"):
                 store.left = at
                 run.cancel("enough")
-        result = await outcome(run.state)
+        result = await wait_for(run)
         said = [message.text for message in result.messages]
         unsent = [message.text for message in result.unsent]
         assert [*said, *unsent].count("And this") == 1

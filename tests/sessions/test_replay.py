@@ -23,6 +23,7 @@ from quiesce.events import (
     ToolProgress,
     TurnStarted,
 )
+from quiesce.run.handle import state_of
 from quiesce.sessions.export import export_session, import_session
 from quiesce.sessions.journal.rows import Commit, JournalRow, Row, ToolIntended, encode, pack, unpack
 from quiesce.sessions.records import Lease, RunBegin, RunEnd, WriteBatch, holder
@@ -276,7 +277,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     class Tardy(MemoryStore):
         def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
             if batch.closing is not None:
-                run.state.events.push(TurnStarted(99))
+                state_of(run).events.push(TurnStarted(99))
             return super().write(lease, batch)
 
     async def main() -> None:

@@ -14,6 +14,7 @@ from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
+from quiesce.run.handle import state_of
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import WriteBatch, holder
 from quiesce.sessions.store import SessionStore
@@ -223,8 +224,8 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                records = run.state.turn.view.batch.calls
-                if any(record.result for record in records) and run.state.saving.journal.backlog == 0:
+                records = state_of(run).turn.view.batch.calls
+                if any(record.result for record in records) and state_of(run).saving.journal.backlog == 0:
                     break
         other = new_store()
         if other.url == "memory":

@@ -16,8 +16,7 @@ from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.result import RunResult
 from quiesce.run.ending import last_event
-from quiesce.run.handle import Run
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import Run, wait_for
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
@@ -106,7 +105,7 @@ class World:
     async def _notice_end(self) -> None:
         process = self.now
         if process.run is not None and process.run.done:
-            self._note(await outcome(process.run.state))
+            self._note(await wait_for(process.run))
 
     def _note(self, result: RunResult) -> None:
         process = self.now
@@ -123,12 +122,12 @@ class World:
     async def stop(self) -> None:
         if self.now.run is not None:
             self.now.run.cancel("enough")
-            self._note(await asyncio.wait_for(outcome(self.now.run.state), A_STOP))
+            self._note(await asyncio.wait_for(wait_for(self.now.run), A_STOP))
 
     async def end(self) -> None:
         if self.now.run is not None:
             self.now.model.words.put_nowait(None)
-            self._note(await asyncio.wait_for(outcome(self.now.run.state), AN_END))
+            self._note(await asyncio.wait_for(wait_for(self.now.run), AN_END))
 
     async def lock(self) -> None:
         """The store takes nothing more; or does so again."""

@@ -395,7 +395,7 @@ def test_an_abandoned_call_is_recorded_when_it_ends() -> None:
         run = agent_with(*tools, calls=calls, hooks=[on_late]).start("go")
         started: list[object] = []
         run.tap(lambda event: started.append(event) if isinstance(event, ToolStarted) else None)
-        run.tap(lambda event: run.cancel() if len(started) == 2 and not run.state.token.cancelled else None)
+        run.tap(lambda event: run.cancel() if len(started) == 2 and run.cause is None else None)
         outcome = await run
         assert {each.outcome for each in results(outcome).values()} == {Outcome.ABANDONED}
         assert len(outcome.receipt.still_running) == 2

@@ -14,7 +14,7 @@ from quiesce import Agent, RunResult, ToolContext, tool
 from quiesce.errors import InvalidTool
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import wait_for
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P4")
@@ -180,7 +180,7 @@ async def test_a_run_that_undoes_as_it_stops_fills_in_defaults_too():
     async for event in run:
         if type(event).__name__ == "TextDelta":
             run.cancel(undo=True)
-    result = await outcome(run.state)
+    result = await wait_for(run)
     assert (result.stop_reason, result.error) == ("cancelled", None)
     assert [line.outcome for line in result.receipt.undo] == [Undone.UNDONE]
     assert (await agent.invoke_async("again")).text == "Fresh."

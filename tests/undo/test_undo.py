@@ -15,7 +15,7 @@ from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
-from quiesce.run.waiting import outcome
+from quiesce.run.handle import state_of, wait_for
 
 from .world import World, done, undone
 
@@ -186,9 +186,9 @@ def test_a_thread_that_ends_as_it_is_given_up_has_one_effect():
     async def main():
         world = World()
         run = Agent(ScriptedModel([Call("make1", {"x": 1})], "made"), tools=world.tools).start("go")
-        while not (run.state.turn.view.batch and run.state.turn.view.batch.calls[0].stage.value == "running"):
+        while not (state_of(run).turn.view.batch and state_of(run).turn.view.batch.calls[0].stage.value == "running"):
             await asyncio.sleep(0)
-        record = run.state.turn.view.batch.calls[0]
+        record = state_of(run).turn.view.batch.calls[0]
         while not done(world.log) or any(thread.name.startswith("quiesce-make1") for thread in threading.enumerate()):
             time.sleep(0.001)  # the loop stands still meanwhile
         record.abandon()
@@ -231,7 +231,7 @@ def test_no_undo_after_a_failure_unless_asked_for():
         ended = 0
         async for event in run:
             ended += isinstance(event, ToolEnded)
-        result = await outcome(run.state)
+        result = await wait_for(run)
         assert result.error is not None
         assert undone(world.log) == []
         assert len(await result.undo()) == 5

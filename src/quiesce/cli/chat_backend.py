@@ -15,8 +15,7 @@ from ..messages import Outcome, UserContent, UserMessage
 from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
 from ..result import RunResult
-from ..run.handle import Run
-from ..run.waiting import outcome
+from ..run.handle import Run, wait_for
 from ..sessions import Conversation
 from ..tools.policy import ToolStopPolicy
 from .chat_sessions import ChatSession, ChatSessions, SentPrompt, last_lines
@@ -191,7 +190,7 @@ class LocalRun:
 
     async def rest(self) -> tuple[UserMessage, ...]:
         """Wait until it is at rest; returns the prompts that it accepted and did not send."""
-        result = await outcome(self._run.state)
+        result = await wait_for(self._run)
         if not any(each is result for each in self._results):
             self._results.append(result)
         return result.unsent

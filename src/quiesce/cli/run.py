@@ -23,9 +23,8 @@ from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_si
 from ..errors import ConfigurationError, SessionNotFound
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
 from ..interrupts import Answers, Interrupt
-from ..run.handle import Run
+from ..run.handle import Run, wait_blocking
 from ..run.options import RunOptions
-from ..run.waiting import wait_in_thread
 from ..sessions import Session
 from . import run_answers
 from .agent_options import add_options, chosen_agent, take_agent
@@ -156,7 +155,7 @@ def _run(
         out = _Output(running, as_json=options.json)
         with watch_pipe(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
-        result = wait_in_thread(running.state)
+        result = wait_blocking(running)
         if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt
             print(clean(str(result.receipt)), file=sys.stderr)
         if end.stop_reason == "error":

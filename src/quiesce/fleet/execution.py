@@ -129,8 +129,7 @@ class Execution:
             handle = await self._launch(session)
         except QuiesceError as error:
             _log.error("run %s cannot be started: %s", run.id, error)
-            failed = run_table.unbegun_receipt(run.id, Cause("caller", public_text(error)))
-            failed.stop_reason = "error"
+            failed = run_table.unbegun_receipt(run.id, Cause("caller", public_text(error)), "error")
             return failed, error
         self._handle = handle
         for command in earlier:  # a stop that was accepted before: nothing is sent, for the run has made no step yet

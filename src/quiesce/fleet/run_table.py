@@ -14,7 +14,7 @@ import msgspec
 
 from ..cancellation import Cause, Mode
 from ..phases import Phase
-from ..receipt import Receipt
+from ..receipt import Receipt, StopReason
 from ..usage.ledger import summarise
 from . import cap_table, freeze_table, webhook_table
 from .engine import Engine
@@ -281,11 +281,11 @@ async def end_unbegun(db: Any, engine: Engine, run: FleetRun, receipt: Receipt) 
     await notify_changed(db, run.id)
 
 
-def unbegun_receipt(run_id: str, cause: Cause) -> Receipt:
+def unbegun_receipt(run_id: str, cause: Cause, stop_reason: StopReason = "cancelled") -> Receipt:
     """The receipt of a run that was stopped before it began: nothing was sent, and nothing is in the conversation."""
     return Receipt(
         run_id=run_id,
-        stop_reason="cancelled",
+        stop_reason=stop_reason,
         cause=cause,
         mode=cause.mode,
         phase=Phase.WAITING,

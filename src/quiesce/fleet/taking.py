@@ -92,6 +92,5 @@ async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Ma
 
 async def _refuse(db: Any, engine: Engine, run: FleetRun, reached: CapReached) -> None:
     """End a queued run whose cap is used up."""
-    receipt = unbegun_receipt(run.id, Cause("budget", reached.what))
-    receipt.stop_reason = "limit"
+    receipt = unbegun_receipt(run.id, Cause("budget", reached.what), "limit")
     await run_table.end_unbegun(db, engine, run, receipt)

@@ -66,6 +66,5 @@ async def _end(db: Any, engine: Engine, run: FleetRun, version: str) -> None:
         f"The agent {run.agent!r} has changed since the run began (version {run.version}, now {version}), and no worker"
         " has the earlier version. The conversation is complete up to here: send a prompt to go on with the new agent"
     )
-    receipt = unbegun_receipt(run.id, Cause("shutdown", what))
-    receipt.stop_reason = "error"
+    receipt = unbegun_receipt(run.id, Cause("shutdown", what), "error")
     await end_unbegun(db, engine, run, receipt)

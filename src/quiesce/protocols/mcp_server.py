@@ -33,8 +33,7 @@ from ..events import MessageAdded, TextDelta, ToolStarted
 from ..messages import AssistantMessage
 from ..processes.environment import hide_environment
 from ..result import RunResult
-from ..run.handle import Run
-from ..run.waiting import end_with_caller, outcome
+from ..run.handle import Run, wait_for, wait_shielded
 from ..sessions import Conversation
 from .mcp_access import AccessCheck, check_public, owner_of
 
@@ -201,13 +200,13 @@ async def _follow(run: Run, context: Any) -> RunResult:
             if text:
                 steps += 1
                 await context.session.report_progress(steps, message=text)
-        return await outcome(run.state)
+        return await wait_for(run)
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError):
             run.cancel("The client cancelled the call", source="remote")
         else:  # progress cannot be sent any more: the client is gone
             run.cancel("The client cannot be reached", source="disconnect")
-        await end_with_caller(run.state)
+        await wait_shielded(run)
         raise
 
 

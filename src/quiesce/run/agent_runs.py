@@ -38,10 +38,34 @@ Given: TypeAlias = UserMessage | Answers | None
 _overrides: Final[ContextVar[Mapping[int, RunOptions[Any]]]] = ContextVar("quiesce_overrides", default={})  # noqa: B039
 
 
+class FollowedRun(Protocol):
+    """A run, as what follows it sees it before its first event."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def config(self) -> RunConfig:
+        """What the run is configured with. A handoff changes it."""
+        ...
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that the run writes to."""
+        ...
+
+    @property
+    def is_child(self) -> bool:
+        """Whether a tool of another run has started it."""
+        ...
+
+
 class RunFollower(Protocol):
     """What follows each run of an agent: telemetry."""
 
-    def follow(self, state: RunState) -> Callable[[Event], None]:
+    def follow(self, run: FollowedRun) -> Callable[[Event], None]:
         """A function that gets the events of one run."""
         ...
 

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from .state import RunState
 
 
-class ChildRun(Protocol):
+class ChildHandle(Protocol):
     """What a run needs of the handle of a child run."""
-
-    @property
-    def state(self) -> RunState:
-        """The state of the child."""
-        ...
 
     def cancel(self, reason: str = "", *, source: Source = "user") -> bool:
         """Ask the child to stop."""
         ...
+
+
+class ChildRun(Struct, frozen=True):
+    """A run that a tool of this one has started."""
+
+    handle: ChildHandle
+    state: RunState
 
 
 class Parent(Struct, frozen=True):

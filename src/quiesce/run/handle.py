@@ -29,6 +29,7 @@ from ..usage.live import LiveUsage
 from .ending import broken_end
 from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
+from .family import ChildRun
 from .inspection import RunInspection
 from .loop import run_phases
 from .lost_loop import end_with_loop, leave_to_parent_process
@@ -61,7 +62,7 @@ class Run(Generic[OutT]):
         self._leave_loop: Final = watch_loop(loop, on_close=self._on_loop_closed, on_fork=self._on_fork)
         parent = state.family.parent
         if parent is not None:
-            parent.state.family.children.append(self)
+            parent.state.family.children.append(ChildRun(self, state))
         self._task: Final = start_task(self._live(), name=_task_name(state), loop=loop)
         self._task.add_done_callback(self._on_task_end)
 
@@ -112,11 +113,6 @@ class Run(Generic[OutT]):
         """The conversation that the run writes to, or waits for."""
         return self._state.claim.conversation
 
-    @property
-    def state(self) -> RunState:
-        """The state of the run: for Quiesce's own modules, in the run's own loop. Others use `inspect()`."""
-        return self._state
-
     def inspect(self) -> RunInspection:
         """What the run is doing in this instant. From any thread."""
         state, progress = self._state, self._state.progress
@@ -126,6 +122,7 @@ class Run(Generic[OutT]):
             attempt=progress.attempt,
             cause=self.cause,
             mode=self.mode,
+            config=state.config,
             continued_text=state.claim.continued_text,
             result=state.result,
         )
@@ -138,8 +135,8 @@ class Run(Generic[OutT]):
     @property
     def children(self) -> tuple[Run[Any], ...]:
         """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
-        living: list[Any] = [child for child in self._state.family.living if isinstance(child, Run)]
-        return tuple(living)
+        handles: list[Any] = [child.handle for child in self._state.family.living]
+        return tuple(handles)
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
@@ -440,3 +437,26 @@ def joined(run: Run[_T]) -> Run[_T]:
     twin = copy.copy(run)
     twin._is_mine = False  # pyright: ignore[reportPrivateUsage]
     return twin
+
+
+# --- For Quiesce's other modules ------------------------------------------------------------------------------------
+
+
+def state_of(run: Run[Any]) -> RunState:
+    """The state of a run, for the modules of this room. Others use `Run.inspect()`."""
+    return run._state  # pyright: ignore[reportPrivateUsage]
+
+
+async def wait_for(run: Run[_T]) -> RunResult[_T]:
+    """Wait until the run is at rest. Never raises its failure: that is in `error`. Being cancelled does not stop it."""
+    return await outcome(state_of(run))
+
+
+async def wait_shielded(run: Run[Any]) -> None:
+    """Wait until the run is at rest although the caller is being cancelled. The caller re-raises the cancellation."""
+    await end_with_caller(state_of(run))
+
+
+def wait_blocking(run: Run[_T]) -> RunResult[_T]:
+    """Block this thread until the run is at rest; see `Run.wait`. Never raises the run's failure."""
+    return wait_in_thread(state_of(run))

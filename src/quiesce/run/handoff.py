@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from ..errors import ToolError
 from ..events import HandedOff
+from ..tools.context import ToolContext
 from ..tools.tool import HandoffTarget
 from .config import Handoff, RunConfig, billing_terms, for_owner, price_of
-from .state import RunState
+from .state import RunState, state_of_call
 
 
 @runtime_checkable
@@ -23,7 +24,12 @@ class Successor(HandoffTarget, Protocol):
         ...
 
 
-def request_handoff(state: RunState, agent: Successor, tool_name: str) -> None:
+def request_handoff(context: ToolContext, agent: Successor) -> None:
+    """Let another agent continue after this turn, for a tool that asks for it. Raises `ToolError` when it cannot be."""
+    begin_handoff(state_of_call(context.run_id), agent, context.tool_name)
+
+
+def begin_handoff(state: RunState, agent: Successor, tool_name: str) -> None:
     """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
     config = agent.config
     if state.turn.handoff is not None:

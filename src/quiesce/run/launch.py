@@ -19,7 +19,6 @@ from ..middleware.base import checked_middleware
 from ..models.resolve import resolve_model
 from ..phases import Phase
 from ..tools.context import ToolContext
-from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
 from .argument_checks import (
     check_choice,
@@ -37,7 +36,7 @@ from .instructions import checked_instructions
 from .options import RunOptions
 from .output import output_spec
 from .own_conversation import OwnConversation
-from .state import RunState
+from .state import RunState, state_of_call
 from .stream_timeouts import StreamTimeouts
 
 
@@ -167,8 +166,7 @@ def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any =
 
 def _parent_of(context: ToolContext[Any], config: RunConfig) -> Parent:
     """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
-    state = run_of_call(context.run_id)
-    assert isinstance(state, RunState)
+    state = state_of_call(context.run_id)
     if running_loop() is not state.progress.loop:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.",

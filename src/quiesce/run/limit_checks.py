@@ -152,10 +152,12 @@ def limit_uses(state: RunState) -> tuple[LimitUse, ...]:
     if reached is not None:  # in an answer, the limit may be reached by a rougher count than that of the receipt
         amounts["repeated_calls"] = 0
         amounts[reached.name] = max(reached.used, amounts[reached.name])
-    return tuple(
-        LimitUse(name, str(allowed), str(amounts.get(name, "")), reached is not None and reached.name == name)
+    stopped_at = None if reached is None else reached.name
+    uses = [
+        LimitUse(name, str(allowed), str(amounts.get(name, "")), name == stopped_at)
         for name, allowed in state.config.limits.values.items()
-    )
+    ]
+    return tuple(uses)
 
 
 # --- Reaching one ----------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def reach(limited: RunState, state: RunState, reached: ReachedLimit) -> None:
         limited.token.cancel(reached.reason, source="budget", mode=Mode.NOW)
     elif limited is not state:
         for child in limited.family.living:
-            child.cancel(reached.reason, source="budget")
+            child.handle.cancel(reached.reason, source="budget")
     elif state.progress.phase in (Phase.CALLING, Phase.STREAMING):
         state.progress.work_token.cancel(reached.reason, source="budget", mode=Mode.NOW)
 

@@ -61,10 +61,12 @@ class PendingPrompts:
         return join(messages)
 
     def unsent(self) -> tuple[UserMessage, ...]:
-        """What was accepted and not sent, and that no other process will send. Takes everything there is, once."""
+        """What was accepted and not sent, and that no other process will send.
+
+        Once the inbox is closed it is the same each time: the end of a run is written again after a Ctrl-C in it.
+        """
         self.take()
-        messages, self._taken = self._taken, ()
-        own = (each for each in messages if not any(each is message for message, _ in self._remote))
+        own = (each for each in self._taken if not any(each is message for message, _ in self._remote))
         return (*own, *self._orphaned)
 
     # --- Prompts of other processes (`PromptReceiver`) ---------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..events import MessageAdded, StopRequested
 from ..hooks import AfterRun, HookEvent, OnMessage, OnStop
 from ..messages import Message, Outcome
 from ..phases import Phase
-from ..receipt import undo_note
+from ..receipt import undo_note, update_receipt
 from ..result import RunResult
 from ..sessions.opening_failure import ended_too_soon
 from ..tools.policy import FINAL_GRACE
@@ -70,7 +70,7 @@ async def settle(state: RunState) -> None:
         if has_last_hooks:  # hooks see the end only when everything before it is saved
             await _save(state)
         ending = write_ending(state, phase, waited_for)
-        result = state.result = build_result(state, ending)
+        result = state.result = build_result(ending)
         if has_last_hooks:
             await _call_last_hooks(state, ending, result, added, urgent)
     finally:
@@ -93,14 +93,14 @@ def settle_at_once(state: RunState) -> None:
         state.saving.unsaved = journal.error or StoreUnavailable("The run ended before it could be saved.")
     if state.result is None:
         seal(state)
-        state.result = build_result(state, write_ending(state, phase, ()))
+        state.result = build_result(write_ending(state, phase, ()))
     elif state.saving.unsaved is not None:
-        state.result.receipt.saved, state.result.receipt.unsaved = False, str(state.saving.unsaved)
+        update_receipt(state.result.receipt, unsaved=str(state.saving.unsaved))
     end(state)
 
 
 def _enter_settling(state: RunState) -> Phase:
-    """From here on it is decided whether the run was stopped or had finished."""
+    """Enter the settling phase and fix whether the run was stopped or had finished."""
     phase = _phase_of_stop(state)
     if phase not in (Phase.SETTLING, Phase.ENDED):
         state.progress.enter(Phase.SETTLING)
@@ -179,7 +179,7 @@ def _waits_for_person(state: RunState) -> bool:
 async def _stop_children(state: RunState, children: list[ChildRun], urgent: asyncio.Future[None]) -> None:
     """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
     for child in children:
-        child.cancel("The run above has ended", source="parent")
+        child.handle.cancel("The run above has ended", source="parent")
     # The grace of a call that was given up was the grace of what it had started, too.
     given_up = {
         id(child)
@@ -270,7 +270,7 @@ async def _call_last_hooks(
     """Call the hooks for the last messages, and for the end. Any stop cuts those of a run that had finished."""
     context, token, wanted = state.claim.context, state.token, state.config.hooks.wanted
     any_stop, forget = when(state, Mode.AFTER_TURN)
-    bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
+    bound, unless = (STOP_HOOK_GRACE, urgent) if ending.stop.cause else (END_HOOK_GRACE, any_stop)
     try:
         if OnMessage in wanted:
             for message in added:
@@ -349,7 +349,8 @@ async def _save_end(state: RunState, ending: Ending, result: RunResult) -> None:
     _note_unsaved(state, journal)
     if state.saving.unsaved is not None:
         unsaved = ending.not_saved(state.saving.unsaved, failed=state.progress.error is not None)
-        state.result = build_result(state, unsaved)
+        state.result = build_result(unsaved)
+        state.spending.refresh_receipt()  # with what has changed while the store was waited for
 
 
 async def _wait_for_store(state: RunState, saved: asyncio.Future[None], longest: float) -> None:
@@ -420,10 +421,10 @@ def end(state: RunState) -> None:
     """Release the conversation and emit the one terminal event."""
     result = state.result
     assert result is not None
-    if result.receipt.cause is not None:
-        result.receipt.latency = latency(result.receipt.cause)
-    if result.receipt.still_running or state.foreign_tasks.abandoned:  # some may have ended, or hooks been left
-        result.receipt.still_running = state.still_running()
+    receipt = result.receipt
+    has_changed = receipt.still_running or state.foreign_tasks.abandoned  # some may have ended, or hooks been left
+    left = state.still_running() if has_changed else None
+    update_receipt(receipt, latency=latency(receipt.cause), still_running=left)
     if state.saving.journal is not None:
         state.saving.journal.close()
     if result.stop_reason == "interrupt" and state.claim.task is not None and state.tools.processes.still_running():

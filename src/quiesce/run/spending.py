@@ -14,6 +14,7 @@ from ..events import ModelCallEnded
 from ..interrupts import PendingLimit
 from ..limits import ReachedLimit
 from ..models.base import Model, ModelRequest
+from ..receipt import update_receipt
 from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, summarise
 from .config import RunConfig, billing_terms, open_estimator
@@ -168,8 +169,8 @@ class Spending:
             for entry_id, spent in closed.items():
                 state.spending.budget_use.note(entry_id, spent)
             if state.result is not None:
-                state.result.receipt.usage = state.spending.bill.ledger.usage
-                state.result.receipt.still_running = state.still_running()
+                usage = state.spending.bill.ledger.usage
+                update_receipt(state.result.receipt, usage=usage, still_running=state.still_running())
             if state.progress.at_rest.done():
                 state.let_go()
 

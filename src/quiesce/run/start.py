@@ -16,7 +16,7 @@ from ..interrupts import Answers, PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..models.base import switches_thinking_on
 from ..phases import Phase
-from .handoff import Successor, complete_handoff, request_handoff
+from .handoff import Successor, begin_handoff, complete_handoff
 from .limit_checks import goes_on_with_tools, resume_at_limit
 from .pending_answers import return_answers
 from .running_task import begin_or_join_task
@@ -181,7 +181,7 @@ def _repeat_handoff(state: RunState, tool_name: str) -> None:
     tool = state.config.tools.get(tool_name)
     if tool is not None and isinstance(tool.handoff_to, Successor):
         with suppress(ToolError):  # the cost limit does not allow it here: as if it had just been refused
-            request_handoff(state, tool.handoff_to, tool_name)
+            begin_handoff(state, tool.handoff_to, tool_name)
 
 
 def _continue(state: RunState) -> None:

@@ -20,6 +20,7 @@ from ..result import RunResult
 from ..run_context import RunContext
 from ..sessions.queue.busy_policy import BusyPolicy
 from ..sessions.type_guard import is_session
+from ..tools.current_run import run_of_call
 from ..usage.ledger import Ledger
 from .config import RunConfig, RunInput, billing_terms
 from .events.fanout import EventFanout
@@ -162,9 +163,20 @@ class RunState:
         """The run as its tools see it."""
         return self.claim.context
 
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that the run writes to, or waits for."""
+        return self.claim.conversation
+
+    @property
+    def is_child(self) -> bool:
+        """Whether a tool of another run has started it."""
+        return self.family.parent is not None
+
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
-        tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())
+        abandoned = self.foreign_tasks.abandoned
+        tasks = [task.get_name() for task in abandoned if not task.done()] if abandoned else ()
         children = self.family.still_running() if self.family.children else ()
         return (*self.tools.still_running(), *tasks, *self.spending.followed(), *children)
 
@@ -250,6 +262,13 @@ class RunState:
         if not self.progress.at_rest.done():
             reason, source = stop_cause(error)
             self.token.cancel(reason, source=source)
+
+
+def state_of_call(run_id: str) -> RunState:
+    """The state of the run with this id, if the caller is one of its tools. Raises `ConfigurationError` otherwise."""
+    state = run_of_call(run_id)
+    assert isinstance(state, RunState)
+    return state
 
 
 def _context(

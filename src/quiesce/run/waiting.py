@@ -89,7 +89,7 @@ def end_with_thread(state: RunState, error: BaseException) -> BaseException:
 
 
 def _cancel_in_loop(state: RunState, error: BaseException, mode: Mode) -> None:
-    """Stop the run where no signal handler raises: in the middle of it, one more would keep the stop from the run."""
+    """Cancel the run from its own loop, where a second signal cannot interrupt the cancel."""
     cancel = functools.partial(
         _cancel, state, f"{type(error).__name__} in the thread that waited", mode=mode, source="caller"
     )

@@ -37,9 +37,8 @@ from ..events import (
 )
 from ..messages import Outcome
 from ..processes.environment import set_trace_variables
-from ..run.agent_runs import following
+from ..run.agent_runs import FollowedRun, following
 from ..run.config import RunConfig
-from ..run.state import RunState
 from .attributes import (
     as_json_text,
     cause_attributes,
@@ -90,9 +89,9 @@ class Telemetry:
         self._propagator.inject(carrier, context=self.trace.set_span_in_context(span))
         return {name.upper(): value for name, value in carrier.items()}
 
-    def follow(self, state: RunState) -> Callable[[Event], None]:
+    def follow(self, run: FollowedRun) -> Callable[[Event], None]:
         """Begin the span of a run, under the span that is current here; returns the tap for the run's events."""
-        return RunTrace(self, state).on_event
+        return RunTrace(self, run).on_event
 
 
 class TaskTrace:
@@ -119,15 +118,15 @@ class TaskTrace:
 class RunTrace:
     """The spans of one run. Only for the run's own loop."""
 
-    def __init__(self, telemetry: Telemetry, state: RunState) -> None:
+    def __init__(self, telemetry: Telemetry, run: FollowedRun) -> None:
         self._otel: Final = telemetry
-        self._config: Callable[[], RunConfig] | None = lambda: state.config  # a handoff changes it
-        conversation = state.claim.conversation
+        self._config: Callable[[], RunConfig] | None = lambda: run.config  # a handoff changes it
+        conversation = run.conversation
         self._conversation: Final = conversation.session_name or conversation.id
-        self._task_trace: Final = None if state.family.parent is not None else TaskTrace(conversation)
+        self._task_trace: Final = None if run.is_child else TaskTrace(conversation)
         self._began: Final = time.perf_counter()
-        config = state.config
-        about = {"quiesce.run.id": state.run_id, **model_attributes(config.model.name)}
+        config = run.config
+        about = {"quiesce.run.id": run.run_id, **model_attributes(config.model.name)}
         self._about: Final = f"invoke_agent {config.agent}", about, time.time_ns()
         self._context: Any = telemetry.context.get_current()
         self._run_span: Any = None

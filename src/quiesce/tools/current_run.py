@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError
 from ..run_context import RunContext
 
@@ -15,6 +16,11 @@ class CurrentRun(Protocol):
     @property
     def run_id(self) -> str:
         """The run's id."""
+        ...
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that the run writes to."""
         ...
 
     @property

@@ -104,15 +104,13 @@ def _not_begun(why: str) -> ApplicationError:
 
 def _if_lost(run: Run[Any], *, is_model_call: bool) -> tuple[LedgerEntry, ...]:
     """The requests of a step whose worker is lost. One that had not ended, or was sent since, has an unknown usage."""
-    state = run.state
     found = tuple(
-        each if each.ended != "open" else replace(each, usage=NOTHING_KNOWN, cost=None)
-        for each in state.spending.bill.ledger.entries
+        each if each.ended != "open" else replace(each, usage=NOTHING_KNOWN, cost=None) for each in run.ledger.entries
     )
     if not is_model_call or any(each.ended == "open" for each in found):
         return found
-    progress, model = state.progress, state.config.model.name
-    return (*found, LedgerEntry("", state.run_id, model, progress.turn_number, progress.attempt + 1))
+    now = run.inspect()
+    return (*found, LedgerEntry("", run.id, now.config.model.name, now.turn, now.attempt + 1))
 
 
 async def _settled(run: Run[Any], *, follows_urgency: bool) -> None:

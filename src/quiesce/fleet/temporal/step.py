@@ -109,7 +109,8 @@ def _with_one_call(pending: PendingTurn, call_id: str) -> PendingTurn:
 
 def step_result(run: Run[Any]) -> StepResult:
     """What the run of one step has done. It is at rest."""
-    result, config, conversation = run.inspect().result, run.state.config, run.conversation
+    inspection, conversation = run.inspect(), run.conversation
+    result, config = inspection.result, inspection.config
     assert result is not None
     assert isinstance(conversation, StepConversation)
     kept = conversation.snapshot()

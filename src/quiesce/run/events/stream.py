@@ -12,7 +12,7 @@ from ..._threads.background_loop import Request, portal
 from ...cancellation.raised import ENDS_PROGRAM
 from ...events import Event, RunEnded
 from ...result import OutT
-from ..handle import Run
+from ..handle import Run, state_of
 from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, wait_in_thread
 from .answers import PartialOutputs, TextStream
 from .fanout import Reader
@@ -55,11 +55,11 @@ class EventStream(Generic[OutT]):
 
     def text_stream(self) -> TextStream:
         """The text of the answers: `async for text in agent.stream_async(...).text_stream()`. Leaving it is a stop."""
-        return TextStream(self.run.state, self)
+        return TextStream(state_of(self.run), self)
 
     def partial_output(self) -> PartialOutputs[OutT]:
         """The structured output while it is written, see `Run.partial_output`. Leaving it is a stop."""
-        return PartialOutputs(self.run.state, self)
+        return PartialOutputs(state_of(self.run), self)
 
     async def __anext__(self) -> Event:
         run = self.run
@@ -67,17 +67,17 @@ class EventStream(Generic[OutT]):
         try:
             return await self._reader.__anext__()
         except StopAsyncIteration:
-            raise_failure(await outcome(run.state))
+            raise_failure(await outcome(state_of(run)))
             raise
         except asyncio.CancelledError:
             if not self._is_mine:
                 raise
             run.cancel("The task that read the events was cancelled", source="caller")
-            await end_with_caller(run.state)
+            await end_with_caller(state_of(run))
             raise
         except ENDS_PROGRAM as error:
             if self._is_mine:
-                run.state.stop_because(error)
+                state_of(run).stop_because(error)
             raise
 
     async def aclose(self) -> None:
@@ -138,7 +138,7 @@ class Background:
                 return error
             run, is_mine = request.outcome.result()
         stops = is_mine or isinstance(error, KeyboardInterrupt)
-        return end_with_thread(run.state, error) if stops and not run.done else error
+        return end_with_thread(state_of(run), error) if stops and not run.done else error
 
 
 def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run, bool], _T]) -> _T:
@@ -176,7 +176,7 @@ def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Eve
         except GeneratorExit:
             if is_mine:
                 run.cancel("The reader left", source="disconnect")
-                wait_in_thread(run.state)
+                wait_in_thread(state_of(run))
             raise
         run.wait()
     except GeneratorExit:
