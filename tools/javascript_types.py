@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quiesce.server import Settings
-from quiesce.server.openapi import OPERATIONS, Operation, document
+from quiesce.server.openapi import OPERATIONS, APIOperation, document
 
 FILE: Final = Path(__file__).parents[1] / "src/quiesce/server/static/client.d.ts"
 
@@ -106,7 +106,7 @@ def _client() -> str:
     )
 
 
-def _method(operation: Operation) -> str:
+def _method(operation: APIOperation) -> str:
     """One operation: the parts of its path, its body, and its options."""
     given = [f"{name}: string" for name in re.findall(r"{(\w+)}", operation.path)]
     if operation.body:
@@ -124,7 +124,7 @@ def _method(operation: Operation) -> str:
     return f"  /** {operation.summary}. */\n  {name}({', '.join(given)}): Promise<{returned}>;"
 
 
-def _options(operation: Operation) -> str:
+def _options(operation: APIOperation) -> str:
     named = [f"{each['name']}?: {_type(each['schema'])}" for each in operation.parameters if each["in"] == "query"]
     named += ["wait?: number"] if operation.waits else []
     named += ["idempotencyKey?: string"] if any(each["in"] == "header" for each in operation.parameters) else []

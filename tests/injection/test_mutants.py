@@ -237,7 +237,7 @@ def test_a_stop_that_stays_for_the_next_prompt_is_found(monkeypatch: pytest.Monk
     original_cancel, original_init = Run.cancel, RunState.__init__
 
     def cancel(self: Run, *args: Any, **kwargs: Any) -> bool:
-        self.state.config.state["stopped"] = True
+        self._state.config.state["stopped"] = True
         return original_cancel(self, *args, **kwargs)
 
     def init(self: RunState, *args: Any, **kwargs: Any) -> None:
