@@ -6,12 +6,13 @@ import asyncio
 import random
 import signal
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quiesce.conversation.validity import faults
-from quiesce.errors import StoreError
+from quiesce.errors import StoreError, StoreUnavailable
 from quiesce.events import RunEnded, ToolEnded
 from quiesce.fleet import FleetRun
 from quiesce.sessions import Session
@@ -228,10 +229,10 @@ class Chaos:
 
     async def _stop_the_rest(self) -> None:
         """Runs that stall never end by themselves."""
-        for run in await self._fleet.fleet.runs(states=("queued", "running"), limit=10_000):
+        for run in await _on_a_live_connection(self._fleet.fleet.runs, states=("queued", "running"), limit=10_000):
             prompt = run.prompt
             if prompt is None or "stall" in prompt.text:
-                await self._fleet.fleet.stop(run.id, "the end of the test")
+                await _on_a_live_connection(self._fleet.fleet.stop, run.id, "the end of the test")
 
     # --- What must hold -----------------------------------------------------------------------------------------
 
@@ -270,3 +271,11 @@ class Chaos:
             calls = [call for message in messages for call in getattr(message, "tool_calls", ())]
             found += [(session, call_id) for call in calls if call.id == call_id and call.name == "work"]
         return found
+
+
+async def _on_a_live_connection(call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+    """Call again while the kept connections are those that the last restart of the database has ended."""
+    for _ in range(4):
+        with suppress(StoreUnavailable):
+            return await call(*args, **options)
+    return await call(*args, **options)
