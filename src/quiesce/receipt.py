@@ -90,6 +90,7 @@ class CallReceipt(Struct, frozen=True, gc=False):
     """The characters of the whole result, when the model got it without its middle."""
 
 
+# It is not frozen: a reader that has it gets what becomes known after the end, by `update_receipt`.
 class Receipt(Struct):
     """What happened from "stop seen" to "at rest".
 
@@ -102,8 +103,6 @@ class Receipt(Struct):
     the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
     runs of the task so far. `saved` says whether all of the run is in the store of the conversation (None: it has
     none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
-
-    It is not frozen, because a reader that has it gets what becomes known after the end, all by `update_receipt`.
     """
 
     run_id: str
