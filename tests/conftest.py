@@ -9,7 +9,6 @@ other open files that it began must be gone. A test that is about leaving someth
 from __future__ import annotations
 
 import asyncio
-import asyncio.runners
 import gc
 import inspect
 import os
@@ -18,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis  # noqa: F401  # by now: as it is imported it looks for the owners of objects, and not in what is frozen
@@ -117,13 +117,14 @@ def nothing_is_left(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 def _note_tasks_left_at_the_end_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whoever closes a runner has its remaining tasks cancelled in silence. Here they are written down first."""
     left: list[str] = []
-    cancel_all = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
+    close = asyncio.Runner.close
 
-    def note_and_cancel(loop: asyncio.AbstractEventLoop) -> None:
-        left.extend(task.get_name() for task in asyncio.all_tasks(loop))
-        cancel_all(loop)
+    def note_and_close(runner: asyncio.Runner) -> None:
+        with suppress(RuntimeError):  # it was closed before
+            left.extend(task.get_name() for task in asyncio.all_tasks(runner.get_loop()))
+        close(runner)
 
-    monkeypatch.setattr(asyncio.runners, "_cancel_all_tasks", note_and_cancel)
+    monkeypatch.setattr(asyncio.Runner, "close", note_and_close)
     return left
 
 
