@@ -116,8 +116,10 @@ class Executioner:
             assert stored.items() >= events.items(), "P9: an event that was told is not there, or under another number"
 
     def lines(self, session: str, kind: str) -> list[list[str]]:
+        """What the process has written. A last line that is cut was not acknowledged: the process was killed in it."""
         path = self._folder / f"{session}.{kind}"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 def _check_words(messages: tuple[Message, ...], acks: list[list[str]]) -> None:
