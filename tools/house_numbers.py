@@ -25,7 +25,7 @@ LIMITS: Final = {
     "attributes of an object": 15,
     "lines of a function": 50,
     "hops of one run": 414,
-    "hops of one stop": 212,
+    "hops of one stop": 170,
 }
 
 
