@@ -152,7 +152,10 @@ class KilledTask:
             assert {path for path, outcome in outcomes.items() if outcome != Undone.UNDONE} <= named
         for path in AFTER:
             if self.content().get(path) != BEFORE.get(path):
-                assert path in named, f"{path} is not as it was, and neither a receipt nor the store says so"
+                known = [(each.call.id, each.receipt and each.receipt.outcome, each.cut) for each in effects]
+                results = [(each.call_id, each.outcome) for each in _results(session)]
+                told = f"{path} is {self.content().get(path)!r}, and neither a receipt nor the store says so"
+                assert path in named, f"{told}: {known}, {results}"
 
 
 def _stored_effects(session: Session) -> list[StoredEffect]:
@@ -186,6 +189,8 @@ def _allowed(path: str, effect: StoredEffect | None, result: ToolResult | None) 
     if effect is not None and effect.claimed:
         done = effect.receipt is not None and effect.receipt.outcome is Undone.UNDONE
         return (before,) if done else (before, after)
+    if effect is not None and result is not None and result.outcome not in (Outcome.COMPLETED, Outcome.UNKNOWN):
+        return unknown  # the snapshot of a command that was stopped is an effect, too
     if effect is not None:
         return (after,)
     if result is None or result.outcome is Outcome.NEVER_STARTED:
