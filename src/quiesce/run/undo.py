@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -21,10 +21,13 @@ from ..messages import AssistantMessage, CutNote
 from ..receipt import UndoReceipt, undo_note
 from ..sessions.type_guard import is_session
 from ..tools.tool import HandoffTarget, Tool
-from ..tools.undo.effect import Effect, StoredEffect
+from ..tools.undo.effect import CRASHED, Effect, StoredEffect
 from ..tools.undo.log import UndoLog, undo_in_memory
 from .config import RunConfig
 from .state import RunState
+
+if TYPE_CHECKING:
+    from ..sessions.journal.recovery import Crash
 
 FindTool: TypeAlias = Callable[[str, str], Tool | None]
 PREFIX: Final = "undo."
@@ -39,7 +42,7 @@ def begin_effects(state: RunState, task_id: str) -> None:
     if isinstance(conversation.effects, UndoLog):
         conversation.effects.on_change = None  # a call of that task that ends late is not an effect of this one
     for key, value in conversation.values.items():
-        if key.startswith(PREFIX) and value != b"null":
+        if key.startswith((PREFIX, CRASHED)) and value != b"null":
             conversation.set_value(key, b"null")
     _write_to(state, UndoLog(task_id=task_id))
 
@@ -81,11 +84,19 @@ def task_log(conversation: Conversation, task_id: str, find: FindTool) -> UndoLo
     if not isinstance(log, UndoLog) or log.task_id != task_id:
         log = UndoLog(task_id=task_id)
     log.restore(_stored_effects(conversation.values), find)
-    crashes = conversation.crashes if is_session(conversation) else ()
-    for crash in crashes:
+    for crash in _stored_crashes(conversation.values):
         if conversation.task is not None and crash.run_id in conversation.task.run_ids:
             log.add_crashed(crash.run_id, [call for call in crash.unknown if find("", call.name) is not None])
     return log
+
+
+def _stored_crashes(values: Mapping[str, bytes]) -> Iterator[Crash]:
+    """The crashes of the task's runs, each with the calls that it has cut."""
+    for value in [value for key, value in values.items() if key.startswith(CRASHED) and value != b"null"]:
+        from ..sessions.journal.recovery import Crash
+
+        with suppress(msgspec.MsgspecError):
+            yield msgspec.json.decode(value, type=Crash)
 
 
 def _stored_effects(values: Mapping[str, bytes]) -> dict[int, StoredEffect]:

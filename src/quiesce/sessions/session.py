@@ -371,6 +371,8 @@ class Session(Conversation):
         self._stored.revision, self._unsaved, self.damage = revision, None, ""
         self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
+        for each in sealings:
+            self.values |= each.values
         if unsaved is None:
             self._read_state(self.values)
 

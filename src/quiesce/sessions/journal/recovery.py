@@ -15,6 +15,7 @@ from ...conversation.validity import faults
 from ...events import Delta, ModelCallStarted, RetryScheduled, ToolEnded, ToolStarted
 from ...interrupts import PendingTurn
 from ...messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
+from ...tools.undo.effect import CRASHED
 from ..damage import PENDING, StoredConversation, damaged, read_rows
 from ..records import RunEnd, WriteBatch
 from .rows import Commit, JournalRow, ToolIntended, encode
@@ -125,12 +126,18 @@ class Sealing(NamedTuple):
     before: StoredConversation
     after: StoredConversation
 
+    @property
+    def values(self) -> dict[str, bytes]:
+        """The crash as a named value, saved in the same write: what recovers it may be killed right after that."""
+        return {CRASHED + self.crash.run_id: encode(self.crash)} if self.crash.unknown else {}
+
     def batch(self) -> WriteBatch:
         """The batch that saves the sealed conversation, and the end of the crashed run."""
         batch = WriteBatch(self.crash.run_id)
         set_messages(batch, self.before.messages, self.after.messages)
+        batch.values = dict(self.values)
         if self.after is not self.before:
-            batch.values = {PENDING: encode(self.after.pending)}
+            batch.values[PENDING] = encode(self.after.pending)
         batch.end = RunEnd("crashed", "crashed", time.time(), encode(self.crash))
         return batch
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..tool import Tool
     from .log import UndoLog
 
+# The named values of a session that are crashes of its runs: their calls may have had effects, too.
+CRASHED: Final = "crash."
 _INTERRUPTED: Final = "The process ended while it was being undone."
 
 
