@@ -161,8 +161,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
     sentences = [SENTENCES[outcome], f"The cause was {str(result.receipt.cause).rstrip('.')}."]
     if left:
         sentences.append(f"Left running: {', '.join(left)}.")
-    if result.text:
-        sentences.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
+    if said := result.text:
+        sentences.append(f"Until then {name} had said: {said[-_EXCERPT:]}")
     report = " ".join(sentences) + undo_note(result.receipt.undo)
     return ToolResult(context.call_id, context.tool_name, (Text(report),), outcome, is_error=True)
 

@@ -123,7 +123,7 @@ class ToolResult(Struct, frozen=True, gc=False, tag="tool_result"):
     @property
     def text(self) -> str:
         """The words of the result, each part on a line of its own."""
-        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+        return "\n".join([part.text for part in self.content if isinstance(part, Text)])
 
 
 UserContent: TypeAlias = Text | Image | Document | Audio | Video
@@ -151,12 +151,12 @@ class AssistantMessage(Struct, frozen=True, tag="assistant", weakref=True):
     @property
     def text(self) -> str:
         """The model's own words, without reasoning and without the note about a cut."""
-        return "".join(part.text for part in self.content if isinstance(part, Text))
+        return "".join([part.text for part in self.content if isinstance(part, Text)])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls that this message asks for, in order."""
-        return tuple(part for part in self.content if isinstance(part, ToolCall))
+        return tuple([part for part in self.content if isinstance(part, ToolCall)])
 
 
 class ToolMessage(Struct, frozen=True, tag="tool", weakref=True):

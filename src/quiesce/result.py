@@ -80,8 +80,8 @@ class RunResult(Struct, Generic[OutT], frozen=True):
     def text(self) -> str:
         """The text of the last answer, cut or not."""
         for message in reversed(self.new_messages):
-            if isinstance(message, AssistantMessage) and message.text:
-                return message.text
+            if isinstance(message, AssistantMessage) and (text := message.text):
+                return text
         return ""
 
     @property

@@ -9,6 +9,7 @@ token.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -84,25 +85,33 @@ class Latch(Generic[_T]):
         """A future of the running loop with the same outcome. Cancelling it changes nothing here."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
+        if self.done():
+            self._fill(future)
+            return future
         for each in tuple(self._waiters):  # those of tasks that were cancelled wait no longer
             if asyncio.isfuture(each) and each.done():
                 self._waiters.pop(each, None)
 
-        @made_again
-        def fill() -> None:
-            if future.done():  # cancelled
-                return
-            try:
-                future.set_result(self.result())
-            except BaseException as error:
-                future.set_exception(error)
+        fill = made_again(functools.partial(self._fill, future))
 
         def wake() -> None:
-            with suppress(RuntimeError):  # that loop has closed, and its waiters with it
+            try:
                 call_in_loop(loop, fill)
+            except RuntimeError:  # that loop has closed, and its waiters with it
+                return
 
         self._add(future, wake)
         return future
+
+    def _fill(self, future: asyncio.Future[_T]) -> None:
+        """Give a future the outcome, unless it has been cancelled."""
+        if future.done():
+            return
+        result, error = self._outcome["set"]
+        if error is None:
+            future.set_result(cast("_T", result))
+        else:
+            future.set_exception(error)
 
 
 def _release(waiting: threading.Lock) -> None:

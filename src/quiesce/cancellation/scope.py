@@ -69,8 +69,10 @@ class StopScope:
         # two lines of the task that it would cancel.
         loop = self._loop
         if loop is not None and mode >= self.mode:
-            with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
+            try:
                 call_soon_anywhere(loop, made_again(self._close))
+            except RuntimeError:  # the loop has closed, and with it everything in this scope
+                return
 
     def _close(self) -> None:
         if self._loop is not None:

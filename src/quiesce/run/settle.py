@@ -82,8 +82,10 @@ async def settle(state: RunState) -> None:
 
 async def _pause_if_large(state: RunState) -> None:
     """Let the loop go on between two steps that take long in a run with many calls."""
-    if any(len(batch.calls) > _MANY_CALLS for batch in state.tools.batches):
-        await state.shield.wait((state.progress.loop.create_future(),), seconds=0)
+    for batch in state.tools.batches:
+        if len(batch.calls) > _MANY_CALLS:
+            await state.shield.wait((state.progress.loop.create_future(),), seconds=0)
+            return
 
 
 def settle_at_once(state: RunState) -> None:

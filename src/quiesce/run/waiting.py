@@ -44,6 +44,8 @@ async def end_with_caller(state: RunState) -> bool:
 
     Whether it was cancelled, or cancelled again, while it waited here.
     """
+    if state.progress.at_rest.done():
+        return False
     shield = BoundedShield(f"caller of run {state.run_id}")
     with anyio.CancelScope(shield=True):
         await shield.wait((state.progress.at_rest.future(),), seconds=_SLACK + _longest_grace(state))

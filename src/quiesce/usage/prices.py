@@ -45,11 +45,18 @@ class Price(Struct, frozen=True):
 
     def money(self, tokens: int, read: int, written: int, out: int) -> Decimal:
         """What a call costs. `tokens` is the whole input, with what was read from and written to the cache."""
-        rates = next((tier for tier in reversed(self.tiers) if tokens > tier.above), self)
-        read_rate = rates.input if rates.cache_read is None else rates.cache_read
-        write_rate = rates.input if rates.cache_write is None else rates.cache_write
-        plain = max(0, tokens - read - written)
-        return (plain * rates.input + read * read_rate + written * write_rate + out * rates.output) / _MILLION
+        return _money(self.rates(tokens), tokens, read, written, out)
+
+    def rates(self, tokens: int) -> Price | Tier:
+        """The prices for a call with so many input tokens."""
+        return next((tier for tier in reversed(self.tiers) if tokens > tier.above), self) if self.tiers else self
+
+
+def _money(rates: Price | Tier, tokens: int, read: int, written: int, out: int) -> Decimal:
+    read_rate = rates.input if rates.cache_read is None else rates.cache_read
+    write_rate = rates.input if rates.cache_write is None else rates.cache_write
+    plain = max(0, tokens - read - written)
+    return (plain * rates.input + read * read_rate + written * write_rate + out * rates.output) / _MILLION
 
 
 def _check_rates(price: Price | Tier) -> None:
@@ -99,7 +106,9 @@ def _extremes(price: Price, tokens: int, read: Figure, written: Figure, out: int
     """
     reads = {read.low, tokens if read.high is None else min(read.high, tokens)}
     writes = {written.low, tokens if written.high is None else min(written.high, tokens)}
-    return [price.money(tokens, some, min(others, max(0, tokens - some)), out) for some in reads for others in writes]
+    cached = {(some, min(others, max(0, tokens - some))) for some in reads for others in writes}
+    rates = price.rates(tokens)
+    return [_money(rates, tokens, some, others, out) for some, others in cached]
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:

@@ -152,8 +152,10 @@ class Connection(asyncio.Protocol):
         if not self.complete:
             with suppress(Exception):  # closed by the other side, or a loop whose sockets cannot do this
                 transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        with suppress(RuntimeError):  # the loop has closed
+        try:
             transport.abort()
+        except RuntimeError:  # the loop has closed
+            return
 
     def _fail(self, error: httpx2.TransportError) -> None:
         self._reusable = False
