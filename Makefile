@@ -103,7 +103,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/any_count.py
 
 proof: $(VENV)/.parts
-	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal -m proof --timeout 7200
 	$(BIN)/python tools/mutation.py --sample 300 --seed 1 --jobs $(WORKERS)
 
 proof-long: export QUIESCE_LONG := 1
