@@ -202,6 +202,8 @@ def test_an_error_that_is_never_taken_is_found(source: str, monkeypatch: pytest.
         caught("P5", "text", sources=[source])
 
 
+# A Ctrl-C between a coroutine and its task: Python warns that the coroutine was never awaited, which is so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.promise("P1")
 def test_a_ctrl_c_in_a_timer_that_the_run_does_not_hear_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_timeouts, "stopping", lambda callback, stop: callback)

@@ -75,6 +75,42 @@ def test_a_cost_holds_every_cost_that_its_figures_hold(sent: Figure, out: Figure
     assert cost.low <= cost.value <= cost.high
 
 
+_rates = st.none() | st.sampled_from([Decimal(0), Decimal("0.3"), Decimal(3), Decimal("3.75")])
+
+
+@st.composite
+def _cached(draw: st.DrawFn, tokens: int) -> Figure:
+    """What is known of the cached part of an input: nothing, all, or that it is at least so much."""
+    low = draw(st.sampled_from([0, tokens // 3, tokens]))
+    kind = draw(st.sampled_from(["unknown", "reported", "at least", "at most"]))
+    return {
+        "unknown": Figure(None, 0, None, Provenance.UNKNOWN),
+        "reported": Figure(low, low, low, Provenance.REPORTED),
+        "at least": Figure(low, low, None, Provenance.PARTIAL),
+        "at most": Figure(None, 0, low, Provenance.UNKNOWN),
+    }[kind]
+
+
+@given(figures | st.just(Figure(40, 40, 40, Provenance.REPORTED)), figures, _rates, _rates, st.data())
+def test_the_bounds_of_a_cost_are_those_of_all_its_corners(
+    sent: Figure, out: Figure, read_rate, write_rate, data
+) -> None:
+    """However much of the input is cached, and in which tier its price is: no wider, and no narrower."""
+    price = Price(Decimal(3), Decimal(15), read_rate, write_rate, tiers=(Tier(2500, Decimal(6), Decimal(20)),))
+    read, written = data.draw(_cached(sent.low)), data.draw(_cached(sent.low))
+    cost = cost_of(price, input=sent, cache_read=read, cache_write=written, output=out)
+
+    def corners(tokens: int, words: int) -> list[Decimal]:
+        reads = {read.low, tokens if read.high is None else min(read.high, tokens)}
+        writes = {written.low, tokens if written.high is None else min(written.high, tokens)}
+        return [price.money(tokens, some, min(more, max(0, tokens - some)), words) for some in reads for more in writes]
+
+    value = price.money(sent.value, read.value or 0, written.value or 0, out.value)
+    assert cost.value == value
+    assert cost.low == min(*corners(sent.low, out.low), value)
+    assert cost.high == max(*corners(sent.high, out.high), value)
+
+
 # --- Budgets ---------------------------------------------------------------------------------------------------------
 
 

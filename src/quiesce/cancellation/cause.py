@@ -95,7 +95,10 @@ class Cause(Struct, frozen=True, gc=False):
 
     def from_parent(self, mode: Mode | None = None) -> Cause:
         """The same request as a child token sees it; `mode` is what it has become since, if that is more urgent."""
-        return Cause("parent", self.reason, mode or self.mode, self.at, self.clock, self.origin or self)
+        mode = mode or self.mode
+        if self.origin is not None and mode == self.mode:
+            return self
+        return Cause("parent", self.reason, mode, self.at, self.clock, self.origin or self)
 
     def __str__(self) -> str:
         who = self.source if self.origin is None else f"{self.source} ({self.origin.source})"

@@ -186,8 +186,6 @@ def answer_to(state: RunState, builder: AnswerBuilder, request: ModelRequest) ->
     through = around_model_calls(state.config.middleware) if state.config.middleware else ()
     if through:
         return read_through(state, builder, request, through)
-    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
-    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     return read_answer(state, builder, request)
 
 
@@ -201,7 +199,13 @@ def stop_for_guardrail(state: RunState, builder: AnswerBuilder, tripped: Guardra
 
 
 async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
-    """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
+    """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun.
+
+    The request is on the bill from here on: a task that is cancelled before its first step sends none.
+    """
+    attempt = state.progress.turn_number, state.progress.attempt
+    state.spending.bill.open(request, builder, turn=attempt[0], attempt=attempt[1])
+    state.events.push(ModelCallStarted(*attempt, state.config.model.name))
     caller = current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     token, timeouts = state.progress.work_token, state.config.stream_timeouts
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -90,25 +91,43 @@ def cost_of(
     """What a call cost. `input` includes what was read from and written to the cache. None without a price."""
     if price is None:
         return None
-    known = input.value is not None and output.value is not None
-    value = price.money(input.value or 0, cache_read.value or 0, cache_write.value or 0, output.value or 0)
-    bounds = _extremes(price, input.low, cache_read, cache_write, output.low)
-    low, high = min(bounds), None
+    value: Decimal | None = None
+    if input.value is not None and output.value is not None:
+        value = price.money(input.value, cache_read.value or 0, cache_write.value or 0, output.value)
+        if _is_certain(input, cache_read, cache_write, output):
+            return Cost(value, value, value, price.currency)
+    low, high = _extreme(min, price, tokens=input.low, read=cache_read, written=cache_write, out=output.low), None
     if input.high is not None and output.high is not None:
-        high = max(_extremes(price, input.high, cache_read, cache_write, output.high))
-        high = max(high, value) if known else high
-    return Cost(value if known else None, min(low, value) if known else low, high, price.currency)
+        high = _extreme(max, price, tokens=input.high, read=cache_read, written=cache_write, out=output.high)
+        high = high if value is None else max(high, value)
+    return Cost(value, low if value is None else min(low, value), high, price.currency)
 
 
-def _extremes(price: Price, tokens: int, read: Figure, written: Figure, out: int) -> list[Decimal]:
-    """What the same call costs with as little and with as much of it cached as may be: cached tokens are cheap to read
-    and dear to write, or the other way round.
+def _extreme(
+    pick: Callable[[Iterable[Decimal]], Decimal], price: Price, *, tokens: int, read: Figure, written: Figure, out: int
+) -> Decimal:
+    """The least or the most that the same call costs, with as little and with as much of it cached as may be: cached
+    tokens are cheap to read and dear to write, or the other way round.
     """
+    rates = price.rates(tokens)
+    if _may_be_all(read, tokens) and _may_be_all(written, tokens):  # no report: then all tokens have one price
+        known = [rate for rate in (rates.input, rates.cache_read, rates.cache_write) if rate is not None]
+        return (tokens * pick(known) + out * rates.output) / _MILLION
     reads = {read.low, tokens if read.high is None else min(read.high, tokens)}
     writes = {written.low, tokens if written.high is None else min(written.high, tokens)}
     cached = {(some, min(others, max(0, tokens - some))) for some in reads for others in writes}
-    rates = price.rates(tokens)
-    return [_money(rates, tokens, some, others, out) for some, others in cached]
+    return pick([_money(rates, tokens, some, others, out) for some, others in cached])
+
+
+def _is_certain(sent: Figure, read: Figure, written: Figure, out: Figure) -> bool:
+    """Whether all is reported, and no more of the input is cached than there is."""
+    if not (sent.exact and out.exact and read.exact and written.exact):
+        return False
+    return read.low + written.low <= sent.low
+
+
+def _may_be_all(part: Figure, tokens: int) -> bool:
+    return not part.low and (part.high is None or part.high >= tokens)
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:

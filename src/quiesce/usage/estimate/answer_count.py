@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from .content import Kind, TextPiece, kind_of
-from .counting import ByteCounter, VocabularyCounter, counter_in
+from .counting import LONGEST_REST, ByteCounter, VocabularyCounter, byte_length, counter_in
 from .pieces import GROUP, Pieces
 from .vocabulary import Vocabulary
 
@@ -38,6 +38,11 @@ class AnswerCounter:
         self.vocabulary: Final = vocabulary
         self._counters: Final[list[ByteCounter | VocabularyCounter]] = []
         self._read: Final[list[int]] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has counted anything yet."""
+        return bool(self._counters)
 
     def catch_up(self, blocks: Iterable[Block]) -> None:
         """Count what is new."""
@@ -81,17 +86,17 @@ def count_answer(
     vocabulary: Vocabulary | None, blocks: Iterable[Block], counter: AnswerCounter | None
 ) -> list[TextPiece]:
     """Every block of an answer: by the counter that has counted it while it was streamed, unless in another unit."""
-    if counter is not None and counter.vocabulary is vocabulary:
+    if counter is not None and counter.vocabulary is vocabulary and counter.begun:
         return counter.counted(blocks)
-    if vocabulary is not None:
+    blocks = tuple(blocks)
+    texts = ["".join(block.parts) if len(block.parts) < GROUP else block.parts.text() for block in blocks]
+    if vocabulary is not None and any(len(text) > LONGEST_REST for text in texts):
         return AnswerCounter(vocabulary).counted(blocks)
     counted: list[TextPiece] = []
-    for block in blocks:  # bytes need no counter
-        parts, kind = block.parts, _KINDS.get(block.kind)
-        text = "".join(parts) if len(parts) < GROUP else parts.text()
+    for block, text in zip(blocks, texts, strict=True):
         whole = block.name + text
-        size = len(whole) if whole.isascii() else len(whole.encode("utf-8", "surrogatepass"))
-        counted.append(TextPiece(kind or kind_of(text), whole, size, block.kind == "arguments"))
+        units = byte_length(whole) if vocabulary is None else vocabulary.count(whole)
+        counted.append(TextPiece(_KINDS.get(block.kind) or kind_of(text), whole, units, block.kind == "arguments"))
     return counted
 
 

@@ -15,7 +15,7 @@ _SEAM: Final = re.compile(r"[A-Za-z] (?=[A-Za-z])")
 # How much must have arrived since the last look before the uncommitted rest is counted again.
 _STEP: Final = 64
 # A rest that is longer, and would take long to count, is only estimated.
-_LONGEST_REST: Final = 50_000
+LONGEST_REST: Final = 50_000
 
 
 class ByteCounter:
@@ -72,7 +72,7 @@ class VocabularyCounter:
         self._rest += "".join(self._arrived)
         self._arrived.clear()
         self._waiting = 0
-        if not self.is_exact or (len(self._rest) > _LONGEST_REST and self._vocabulary.takes_long(self._rest)):
+        if not self.is_exact or (len(self._rest) > LONGEST_REST and self._vocabulary.takes_long(self._rest)):
             self.is_exact = False
             self._committed += byte_length(self._rest) // _BYTES_PER_TOKEN
             self._rest, self._counted_to, self._searched_to = "", 0, 0

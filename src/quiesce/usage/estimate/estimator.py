@@ -150,6 +150,9 @@ class UsageEstimator:
     @property
     def _is_waiting(self) -> bool:
         """Whether figures could be better once the vocabulary is loaded."""
+        vocabulary = self._figures.ratio.vocabulary
+        if vocabulary is not None and vocabulary.is_loaded:
+            return False
         return self._may_count and can_be_loaded(self._served, self._tokenizer)
 
     def _current(self) -> FigureEstimator:

@@ -159,7 +159,9 @@ class TokenRatio:
         exact = Span(tokens, tokens, tokens, Provenance.TOKENIZED)
         if framing is not None and framing.fits and framing.clear:
             return exact
-        ratio = self.calibration.ratio(self.model, self.key(kind)) or self._from_others(self.key(kind))
+        ratio = None
+        if self.model in self.calibration.ratios:
+            ratio = self.calibration.ratio(self.model, self.key(kind)) or self._from_others(self.key(kind))
         if ratio is None and framing is not None:
             ratio = Ratio(1, framing.ratio, min(1.0, framing.ratio) * 0.7, max(1.0, framing.ratio) * 1.4)
         if ratio is None or abs(ratio.mean - 1) <= _AGREES:
