@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from .._threads.loop_callback import call_soon_anywhere, made_again
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close_turn
@@ -31,6 +30,7 @@ from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
 from .pending_answers import return_answers
 from .state import RunState
+from .stop_event import StopEvent
 from .undo import join_effects
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _MANY_CALLS: Final = 50
 async def settle(state: RunState) -> None:
     """Bring the run to rest, whatever it was doing."""
     phase = _enter_settling(state)
-    urgent, forget_urgent = when(state, Mode.KILL)
+    urgent = StopEvent(state, Mode.KILL)
     try:
         await _leave_queue(state)
         waited_for = await _stop_everything(state, urgent)
@@ -74,7 +74,7 @@ async def settle(state: RunState) -> None:
         if has_last_hooks:
             await _call_last_hooks(state, ending, result, added, urgent)
     finally:
-        forget_urgent()
+        urgent.forget()
     await _save_end(state, ending, result)
     await _pause_if_large(state)
     end(state)
@@ -140,7 +140,7 @@ def _finish_if_answered(state: RunState) -> None:
 # --- Stopping what moves -------------------------------------------------------------------------------------------
 
 
-async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tuple[str, ...]:
+async def _stop_everything(state: RunState, urgent: StopEvent) -> tuple[str, ...]:
     """Stop tools and processes, hang up on the model, call the hooks. Returns the tools that it waits for, by name."""
     batch = state.turn.view.batch
     waited_for = () if batch is None else batch.waiting_for()
@@ -151,24 +151,24 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
         if OnStop in state.config.hooks.wanted:
             hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if batch is not None:
-        await batch.stop(state.shield, urgent)
+        await batch.stop(state.shield, urgent.future)
     if state.token.cancelled or not _waits_for_person(state):
         await _end_processes(state, urgent)
     if children := state.family.living:
         await _stop_children(state, children, urgent)
     if state.foreign_tasks.abandoned:
-        bound = FINAL_GRACE if urgent.done() else HANG_UP_GRACE
+        bound = FINAL_GRACE if urgent.is_set() else HANG_UP_GRACE
         await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=bound)
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
 
 
-async def _end_processes(state: RunState, urgent: asyncio.Future[None]) -> None:
+async def _end_processes(state: RunState, urgent: StopEvent) -> None:
     """End the background processes. None can be started from now on."""
     state.tools.processes.closed = True
     if state.tools.processes.by_name:
-        await state.tools.processes.end(state.shield, urgent)
+        await state.tools.processes.end(state.shield, urgent.future)
 
 
 def _waits_for_person(state: RunState) -> bool:
@@ -178,7 +178,7 @@ def _waits_for_person(state: RunState) -> bool:
     return waits and not state.config.one_step  # the next step may be in another process
 
 
-async def _stop_children(state: RunState, children: list[ChildRun], urgent: asyncio.Future[None]) -> None:
+async def _stop_children(state: RunState, children: list[ChildRun], urgent: StopEvent) -> None:
     """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
     for child in children:
         child.handle.cancel("The run above has ended", source="parent")
@@ -193,7 +193,7 @@ async def _stop_children(state: RunState, children: list[ChildRun], urgent: asyn
     tools = [tool for child in waiting for tool in child.state.config.tools.values()]
     at_rest = [child.state.progress.at_rest.future() for child in waiting]
     grace = SETTLING_SLACK + max((tool.policy.grace for tool in tools), default=0.0)
-    await state.shield.wait(at_rest, seconds=grace, unless=urgent)
+    await state.shield.wait(at_rest, seconds=grace, unless=urgent.future)
     await state.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.final_grace for tool in tools), default=0.0))
 
 
@@ -242,36 +242,17 @@ async def _join_task_to_undo(state: RunState) -> bool:
     return True
 
 
-def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
-    """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
-    reached: asyncio.Future[None] = state.progress.loop.create_future()
-
-    @made_again
-    def resolve() -> None:
-        if not reached.done():
-            reached.set_result(None)
-
-    def on_request(asked: Mode) -> None:
-        if not reached.done() and asked >= mode:
-            with suppress(RuntimeError):  # the loop has closed
-                call_soon_anywhere(state.progress.loop, resolve)
-
-    if state.token.stop_asked and state.token.wants(mode):
-        resolve()
-    return reached, state.token.watch(on_request)
-
-
 def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None]:
     hooks = state.config.hooks.call(event, state.hook_failed)
     return start_task(hooks, name=f"hooks for {type(event).__name__}")
 
 
 async def _call_last_hooks(
-    state: RunState, ending: Ending, result: RunResult, added: tuple[Message, ...], urgent: asyncio.Future[None]
+    state: RunState, ending: Ending, result: RunResult, added: tuple[Message, ...], urgent: StopEvent
 ) -> None:
     """Call the hooks for the last messages, and for the end. Any stop cuts those of a run that had finished."""
     context, token, wanted = state.claim.context, state.token, state.config.hooks.wanted
-    any_stop, forget = when(state, Mode.AFTER_TURN)
+    any_stop = StopEvent(state, Mode.AFTER_TURN)
     bound, unless = (STOP_HOOK_GRACE, urgent) if ending.stop.cause else (END_HOOK_GRACE, any_stop)
     try:
         if OnMessage in wanted:
@@ -280,14 +261,14 @@ async def _call_last_hooks(
         if AfterRun in wanted:
             await _call_hooks(state, AfterRun(context, token, result), bound, unless)
     finally:
-        forget()
+        any_stop.forget()
 
 
-async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:
+async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: StopEvent) -> None:
     await _bound(state, _start_hooks(state, event), seconds, unless)
 
 
-async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
+async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unless: StopEvent) -> None:
     """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt.
 
     So is one that is left by an exception in this task, such as a Ctrl-C without a handler.
@@ -295,7 +276,7 @@ async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unle
     try:
         # Let it begin: hooks that need no waiting are called at a kill as well.
         await state.shield.wait((task,), seconds=0)
-        await state.shield.wait((task,), seconds=seconds, unless=unless)
+        await state.shield.wait((task,), seconds=seconds, unless=unless.future)
         if not task.done():
             task.cancel()
             await state.shield.wait((task,), seconds=FINAL_GRACE)
@@ -360,13 +341,14 @@ async def _wait_for_store(state: RunState, saved: asyncio.Future[None], longest:
 
     An outside cancellation is a stop here.
     """
-    stopped, forget = when(state, Mode.AFTER_TURN)
+    stop = StopEvent(state, Mode.AFTER_TURN)
+    stopped = stop.future
     shield = BoundedShield(f"saving run {state.run_id}", lambda: None if stopped.done() else stopped.set_result(None))
     try:
         await shield.wait((saved,), seconds=longest, unless=stopped)
         await shield.wait((saved,), seconds=SAVE_GRACE)
     finally:
-        forget()
+        stop.forget()
         state.shield.interrupted |= shield.interrupted
 
 

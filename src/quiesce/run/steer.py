@@ -10,8 +10,9 @@ from ..events import MessageAdded, Steered
 from ..phases import Phase
 from .handoff import complete_handoff
 from .limit_checks import was_cut_by_limit
-from .settle import HANG_UP_GRACE, seal, when
+from .settle import HANG_UP_GRACE, seal
 from .state import RunState
+from .stop_event import StopEvent
 
 
 async def steer_aside(state: RunState) -> bool:
@@ -75,7 +76,7 @@ def _send_prompt(state: RunState) -> None:
 
 async def _stop_turn(state: RunState) -> None:
     """Stop the tools by their policy, and hang up on the model. A stop of the run cuts this short."""
-    stop, forget = when(state, Mode.AFTER_TURN)
+    stop = StopEvent(state, Mode.AFTER_TURN)
 
     def on_interrupt() -> None:
         state.shield.interrupted = True  # to be passed on when all is at rest
@@ -84,7 +85,7 @@ async def _stop_turn(state: RunState) -> None:
     shield = BoundedShield(f"steering run {state.run_id}", on_interrupt)
     try:
         if state.turn.view.batch is not None:
-            await state.turn.view.batch.stop(shield, stop, defer=True)
-        await state.foreign_tasks.wait_for_abandoned(shield, seconds=HANG_UP_GRACE, unless=stop)
+            await state.turn.view.batch.stop(shield, stop.future, defer=True)
+        await state.foreign_tasks.wait_for_abandoned(shield, seconds=HANG_UP_GRACE, unless=stop.future)
     finally:
-        forget()
+        stop.forget()

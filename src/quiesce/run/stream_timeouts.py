@@ -94,25 +94,26 @@ class StreamWatch:
         self._extent: tuple[object, ...] | None = None
         self._grown_at = self._began
         self._timer: asyncio.TimerHandle | None = None
-        self._scope = asyncio.timeout(None)
+        self._scope: asyncio.Timeout | None = None  # while the stream is read: it refers to the task
         self._expired = ""
         self.paused = False
         """Whether the stream is not read, because a reader of the run is slow."""
 
     async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
+        self._scope = scope = asyncio.timeout(None)
+        await scope.__aenter__()
         first = self._timeouts.first_token
         self._arm(self._began, None if first is None else self._began + first)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.stop()
+        scope, self._scope = self._scope, None
+        assert scope is not None
         try:
-            await self._scope.__aexit__(type(error) if error else None, error, error and error.__traceback__)
+            await scope.__aexit__(type(error) if error else None, error, error and error.__traceback__)
         except TimeoutError:
             raise ModelTimeout(self._expired) from None
-        finally:
-            self._scope = asyncio.timeout(None)  # the one that was entered refers to the task
 
     def stop(self) -> None:
         """Watch no longer: the answer is complete, or is not wanted any more."""
@@ -151,4 +152,5 @@ class StreamWatch:
 
     def _expire(self, words: str) -> None:
         self._expired = words
-        self._scope.reschedule(self._loop.time())
+        if self._scope is not None:
+            self._scope.reschedule(self._loop.time())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
 import httpx2
 import msgspec
 
 from ...errors import ModelError
-from ...events import Delta
 from ...usage.prices import Price
 from ..base import ModelRequest, StopPolicyName
 from . import attachments
@@ -21,7 +20,7 @@ from .error_body import bound_error
 from .failures import Failures, secrets_of
 from .per_loop import PerLoop
 from .sse import Decoder
-from .streamed_answer import StreamedAnswer
+from .streamed_answer import AnswerContext, StreamedAnswer
 from .transport import MAX_IDLE, MAX_REQUESTS, StreamingTransport
 
 # The gap between two pieces of an answer may be long: some models think for minutes without a sign of life.
@@ -121,15 +120,12 @@ class WireModel:
 
     # --- What is the same for all -------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+    def stream(self, request: ModelRequest) -> AnswerContext:
         """Send a request. Leaving the context closes the connection, unless the answer was read to its end."""
-        answer = StreamedAnswer(await self._open(request), self._decoder(request), self._failures)
-        deltas = answer.deltas()
-        try:
-            yield deltas
-        finally:
-            await answer.hang_up(deltas)
+        return AnswerContext(partial(self._answer_to, request))
+
+    async def _answer_to(self, request: ModelRequest) -> StreamedAnswer:
+        return StreamedAnswer(await self._open(request), self._decoder(request), self._failures)
 
     async def _open(self, request: ModelRequest) -> httpx2.Response:
         """Send a request, and once more without images when the server refuses these."""

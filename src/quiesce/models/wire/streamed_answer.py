@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -113,6 +113,27 @@ class StreamedAnswer:
             closing.cancel()
         if shield.interrupted:
             raise asyncio.CancelledError
+
+
+class AnswerContext:
+    """`async with` around the reading of one answer. A class, because a generator costs every stop more."""
+
+    __slots__ = ("_answer", "_begin", "_deltas")
+
+    def __init__(self, begin: Callable[[], Awaitable[StreamedAnswer]]) -> None:
+        self._begin: Final = begin
+
+    async def __aenter__(self) -> AsyncIterator[Delta]:
+        self._answer: StreamedAnswer = await self._begin()
+        self._deltas = self._answer.deltas()
+        try:
+            return self._deltas
+        except BaseException:  # Ctrl-C: `async with` does not leave what it has not entered
+            await self._answer.hang_up(self._deltas)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._answer.hang_up(self._deltas)
 
 
 async def _close(response: httpx2.Response, deltas: AsyncGenerator[Delta]) -> None:
