@@ -133,7 +133,7 @@ class AnswerBuilder:
 
     def blocks(self) -> tuple[Block, ...]:
         """What the model wrote, block by block, for counting."""
-        return tuple(block.block() for block in tuple(self._blocks))
+        return tuple([block.block() for block in tuple(self._blocks)])
 
     def extent(self) -> tuple[object, ...]:
         """How far the answer has come: another value whenever a delta has brought something new."""
@@ -157,8 +157,8 @@ class AnswerBuilder:
     def content(self) -> tuple[AssistantContent, ...]:
         """The answer as conversation content. A block that was torn says so; a call that was torn is left out."""
         last = self._blocks[-1] if self._blocks else None
-        blocks = (block.build(cut=block is last and not self.complete) for block in self._blocks)
-        written = tuple(block for block in blocks if block is not None)
+        blocks = [block.build(cut=block is last and not self.complete) for block in self._blocks]
+        written = tuple([block for block in blocks if block is not None])
         if self.ended == "refusal" and (self.detail or not written):
             written = (*written, CutNote(_refused(self.detail)))
         return _go_on(self._continued_content, written, cut=not self.complete) if self._continued_content else written
@@ -170,7 +170,7 @@ class AnswerBuilder:
 
     def torn_calls(self) -> tuple[tuple[str, str], ...]:
         """Id and name of each call whose arguments never came to an end."""
-        return tuple((call.id, call.name) for call in self._blocks if isinstance(call, _Call) and not call.ended)
+        return tuple([(call.id, call.name) for call in self._blocks if isinstance(call, _Call) and not call.ended])
 
     # --- One method for each kind of delta ---------------------------------------------------------------------
 

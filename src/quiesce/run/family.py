@@ -55,7 +55,7 @@ class Family:
     def weaken(self) -> None:
         """The run is at rest: neither its parts nor its parent keep it alive from now on, and it not its parents."""
         self.ref.weaken()
-        self.lineage = tuple(weaker(state) for state in self.lineage)
+        self.lineage = tuple([weaker(state) for state in self.lineage])
         if self.parent is not None:
             self.parent = replace(self.parent, state=weaker(self.parent.state))
 

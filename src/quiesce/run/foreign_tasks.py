@@ -83,6 +83,8 @@ class ForeignTasks:
         Many libraries would never give the connection back to its pool if that were cut. The run's own task is not
         concerned: what it reads itself is closed in one step.
         """
+        if not self._awaited and not self.abandoned:
+            return
         task = asyncio.current_task()
         assert task is not None
         self._closing[task] = None

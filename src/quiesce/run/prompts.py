@@ -65,7 +65,8 @@ class PendingPrompts:
 
         Once the inbox is closed it is the same each time: the end of a run is written again after a Ctrl-C in it.
         """
-        self.take()
+        if not self.take():
+            return self._orphaned
         own = (each for each in self._taken if not any(each is message for message, _ in self._remote))
         return (*own, *self._orphaned)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -27,4 +27,4 @@ class StateRef:
 
 def weaker(state: RunState) -> RunState:
     """The state, as it is used everywhere, without keeping it alive."""
-    return state if isinstance(state, weakref.ProxyTypes) else cast("RunState", weakref.proxy(state))
+    return state if isinstance(state, weakref.ProxyTypes) else weakref.proxy(state)

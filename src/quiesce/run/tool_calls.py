@@ -144,11 +144,11 @@ class RunTools:
 
     def receipts(self) -> tuple[CallReceipt, ...]:
         """What became of every call of the run."""
-        return tuple(call.receipt() for batch in self.batches for call in batch.calls)
+        return tuple([call.receipt() for batch in self.batches for call in batch.calls])
 
     def still_running(self) -> tuple[str, ...]:
         """The calls and background processes that could not be proved to have stopped."""
-        calls = (name for batch in self.batches for call in batch.calls for name in call.still_running_names())
+        calls = [name for batch in self.batches for call in batch.calls for name in call.still_running_names()]
         return (*calls, *(self.processes.still_running() if self.processes.by_name else ()))
 
     def let_go(self) -> None:

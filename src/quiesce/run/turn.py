@@ -133,7 +133,7 @@ class TurnInProgress:
         """The answer has come to its end, or is cut here: it is built once. None when it has no content."""
         answer = self.answer
         if answer is not self.view.answer:
-            self.view = self.view._replace(answer=answer)
+            self.view = TurnView(*self.view[:3], answer)
         return answer
 
     def use_tools(self, batch: ToolBatch) -> None:

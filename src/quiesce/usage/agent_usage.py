@@ -47,7 +47,7 @@ class AgentUsage:
             expected[0].add_done_callback(lambda _: self.close(ledger))
             return
         with self._folding:
-            self._closed[1].extend((number, entry) for entry in ledger.entries)
+            self._closed[1].extend([(number, entry) for entry in ledger.entries])
             self._open.pop(id(ledger), None)  # after it is among the closed: a reader in between counts by id
             if len(self._closed[1]) > self._most:
                 self._fold()

@@ -6,8 +6,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httptools
 import httpx2
@@ -45,6 +44,19 @@ class ResponseHead:
         return headers
 
 
+class _Failure(NamedTuple):
+    """What ended a connection. Its exception is made when a reader comes: after a stop none does."""
+
+    kind: type[httpx2.TransportError]
+    words: str
+    why: Exception | None
+
+    def exception(self) -> httpx2.TransportError:
+        error = self.kind(self.words)
+        error.__cause__ = self.why
+        return error
+
+
 class Connection(asyncio.Protocol):
     """Carries one request after the other, in its own loop. The parser calls the methods `on_...`.
 
@@ -75,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._head = ResponseHead()
         self._pieces: list[bytes] = []
         self._buffered = 0
-        self._error: httpx2.TransportError | None = None
+        self._error: _Failure | None = None
         self._reusable = False
         self._aborted = False
         self._write_paused = False
@@ -106,7 +118,7 @@ class Connection(asyncio.Protocol):
             await self._waiting.begin(timeouts.get("write"), httpx2.WriteTimeout)
         while not self._head.complete:
             if self._error is not None:
-                raise self._error
+                raise self._error.exception()
             await self._waiting.begin(timeouts.get("read"), httpx2.ReadTimeout)
         return self._head
 
@@ -133,7 +145,7 @@ class Connection(asyncio.Protocol):
     def more(self, seconds: float | None) -> asyncio.Future[None]:
         """A future to await for more of the body. It, or this, raises an `httpx2.TransportError`."""
         if self._error is not None:
-            raise self._error
+            raise self._error.exception()
         return self._waiting.begin(seconds, httpx2.ReadTimeout)
 
     def rest(self, now: float) -> None:
@@ -150,17 +162,18 @@ class Connection(asyncio.Protocol):
             return
         self._aborted = True
         if not self.complete:
-            with suppress(Exception):  # closed by the other side, or a loop whose sockets cannot do this
-                transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            _shut_down(transport)
         try:
             transport.abort()
         except RuntimeError:  # the loop has closed
             return
 
-    def _fail(self, error: httpx2.TransportError) -> None:
+    def _fail(
+        self, words: str, kind: type[httpx2.TransportError] = httpx2.RemoteProtocolError, why: Exception | None = None
+    ) -> None:
         self._reusable = False
         if not self.complete and self._error is None:
-            self._error = error
+            self._error = _Failure(kind, words, why)
 
     # --- What the socket reports --------------------------------------------------------------------------------
 
@@ -179,7 +192,7 @@ class Connection(asyncio.Protocol):
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(httpx2.RemoteProtocolError(f"The response is not HTTP: {error}"))
+            self._fail(f"The response is not HTTP: {error}")
         if len(pieces) > known + 1:  # one piece takes less memory than many small ones
             pieces[known:] = [b"".join(pieces[known:])]
         self._buffered += len(data)
@@ -190,7 +203,7 @@ class Connection(asyncio.Protocol):
     def _limit(self, before: int) -> None:
         """Much has arrived that was not read: end a head that is too long; read no more of a body for now."""
         if not self._head.complete:
-            self._fail(httpx2.RemoteProtocolError("The head of the response is too long."))
+            self._fail("The head of the response is too long.")
             self.abort()
         elif self._buffered >= _HIGH_WATER > before and not self.complete:
             self._transport.pause_reading()
@@ -200,13 +213,11 @@ class Connection(asyncio.Protocol):
         if self._head.ends_with_connection and exc is None and not self._aborted:
             self.complete = True
         elif exc is not None:
-            error = httpx2.ReadError(str(exc))
-            error.__cause__ = exc
-            self._fail(error)
+            self._fail(str(exc), httpx2.ReadError, exc)
         elif self._head.complete:
-            self._fail(httpx2.RemoteProtocolError("The connection was closed in the middle of the response."))
+            self._fail("The connection was closed in the middle of the response.")
         else:
-            self._fail(httpx2.RemoteProtocolError("The connection was closed without a response."))
+            self._fail("The connection was closed without a response.")
         self._transport, self._parser, self._reusable = None, None, False
         self._waiting.stop()
         self._waiting.wake()
@@ -254,3 +265,12 @@ class Connection(asyncio.Protocol):
         if self._head.complete:
             self.complete = True
             self._reusable = self._parser.should_keep_alive() and not self._transport.get_write_buffer_size()
+
+
+def _shut_down(transport: Any) -> bool:
+    """Whether the other side is told now, and not in the next step of the loop, that the connection has ended."""
+    try:
+        transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    except Exception:  # closed by the other side, or a loop whose sockets cannot do this
+        return False
+    return True

@@ -95,8 +95,9 @@ class StreamedAnswer:
         """Close the connection, at once. An answer that was read to its end has given its connection back already."""
         if self._own_body is not None:
             self._own_body.close()
-            with suppress(Exception):
-                await deltas.aclose()
+            if getattr(deltas, "ag_frame", None) is not None:  # else it has ended: the run read it, and was stopped
+                with suppress(Exception):
+                    await deltas.aclose()
         elif self._read_to_end:
             await deltas.aclose()
         else:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .content import Kind, TextPiece, kind_of
 from .counting import LONGEST_REST, ByteCounter, VocabularyCounter, byte_length, counter_in
-from .pieces import GROUP, Pieces
+from .pieces import Pieces
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -88,12 +88,12 @@ def count_answer(
     """Every block of an answer: by the counter that has counted it while it was streamed, unless in another unit."""
     if counter is not None and counter.vocabulary is vocabulary and counter.begun:
         return counter.counted(blocks)
-    blocks = tuple(blocks)
-    texts = ["".join(block.parts) if len(block.parts) < GROUP else block.parts.text() for block in blocks]
-    if vocabulary is not None and any(len(text) > LONGEST_REST for text in texts):
-        return AnswerCounter(vocabulary).counted(blocks)
     counted: list[TextPiece] = []
-    for block, text in zip(blocks, texts, strict=True):
+    blocks = tuple(blocks)
+    for block in blocks:
+        text = block.parts.text()
+        if vocabulary is not None and len(text) > LONGEST_REST:
+            return AnswerCounter(vocabulary).counted(blocks)
         whole = block.name + text
         units = byte_length(whole) if vocabulary is None else vocabulary.count(whole)
         counted.append(TextPiece(_KINDS.get(block.kind) or kind_of(text), whole, units, block.kind == "arguments"))

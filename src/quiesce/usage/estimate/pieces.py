@@ -25,6 +25,8 @@ class Pieces(list[str]):
 
     def text(self, first: int = 0) -> str:
         """The text from a piece on. From any thread, also while pieces are added."""
+        if len(self) < GROUP:
+            return "".join(self[first:] if first else self)
         whole = -(-first // GROUP)  # the first group that begins there or later
         groups = getattr(self, "_groups", ())[whole:]
         if not groups:
