@@ -1,4 +1,4 @@
-"""What every test gets: its event loop, and a check that nothing of it is left behind.
+"""What every test gets: its event loop, and checks that nothing of it is left behind.
 
 An `async def` test runs twice, on asyncio and on uvloop. After each test, tasks, threads, child processes, sockets and
 other open files that it began must be gone. A test that is about leaving something behind says so:
@@ -12,6 +12,7 @@ import asyncio
 import gc
 import inspect
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -112,6 +113,17 @@ def nothing_is_left(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     }
     found = {kind: names for kind, names in left.items() if names and kind not in allowed}
     assert not found, f"left behind: {found}"
+
+
+@pytest.fixture(autouse=True)
+def no_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test writes where the sessions of the person are who runs it: one that needs such a folder has its own."""
+    home = tmp_path_factory.getbasetemp() / "no_home"
+    monkeypatch.setenv("QUIESCE_HOME", str(home))
+    yield
+    written = sorted(each.name for each in home.iterdir()) if home.exists() else []
+    shutil.rmtree(home, ignore_errors=True)
+    assert not written, f"written to the user's own folder: {written}"
 
 
 def _note_tasks_left_at_the_end_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -257,6 +257,21 @@ def test_a_megabyte_of_code_is_few_nodes_that_grow_at_the_end(page: Page, site: 
     assert nodes < 300
 
 
+def test_a_long_paragraph_shows_every_space_while_it_is_not_parsed(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    shown = page.evaluate(
+        """async () => {
+          const { Markdown } = await import("./static/markdown.js");
+          const view = new Markdown(), text = "word ".repeat(2000);
+          view.update(text, false);
+          view.cost = Infinity; // what is new is only appended from here on
+          for (const more of ["word ", "word ", "word"]) view.update(view.text + more, false);
+          return view.element.textContent;
+        }"""
+    )
+    assert shown == "word " * 2002 + "word"
+
+
 def test_a_conversation_is_exported_as_markdown_and_as_json(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page, "markdown please")

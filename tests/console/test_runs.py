@@ -144,6 +144,48 @@ def test_escape_stops_and_keeps_the_draft(page: Page, site: Site) -> None:
     expect(page.locator("#draft")).to_have_value("a thought that is not finished")
 
 
+GROW = """(height) => {
+  const lines = document.createElement("div");
+  lines.style.height = `${height}px`;
+  document.querySelector(".run-head").append(lines);
+}"""
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("by", [60, 300])
+def test_a_press_on_stop_counts_although_the_button_moves_under_the_pointer(page: Page, site: Site, by: int) -> None:
+    """Words that wrap push the button down while it is pressed: the browser sees no click on it then."""
+    begin_story(page, site)
+    box = page.locator("#stop").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 20, box["y"] + 10)
+    page.mouse.down()
+    page.evaluate(GROW, by)
+    moved = page.locator("#stop").bounding_box()
+    assert moved is not None
+    assert moved["y"] >= box["y"] + 20, "the button has not moved away"
+    page.mouse.up()
+    run_state(page, "Stopped")
+
+
+@pytest.mark.promise("P4")
+def test_a_press_that_is_dragged_away_from_stop_is_none(page: Page, site: Site) -> None:
+    begin_story(page, site)
+    page.locator("#stop").hover()
+    page.mouse.down()
+    page.mouse.move(300, 100, steps=3)
+    page.mouse.up()
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve))")
+    run_state(page, "Answering")
+    box = page.locator("#stop").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 5, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + 20, steps=3)  # it slides, and stays on the button
+    page.mouse.up()
+    run_state(page, "Stopped")
+
+
 def test_a_double_click_on_stop_neither_forces_nor_sends_the_draft(page: Page, site: Site) -> None:
     run_id = begin_story(page, site)
     page.fill("#draft", "do not send me")

@@ -1,6 +1,7 @@
 """Spans for runs, model calls and tools: with the GenAI conventions, and ended on every path."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -234,11 +235,12 @@ def test_the_sync_way() -> None:
     assert spans["invoke_agent agent"][0].parent.span_id == spans["command"][0].context.span_id
 
 
-def test_the_model_may_have_a_colon_in_its_name_and_the_request_its_parameters() -> None:
+def test_the_model_may_have_a_colon_in_its_name_and_the_request_its_parameters(tmp_path: Path) -> None:
     recorder = Recorder()
     model = ScriptedModel("Hello.", name="ollama:qwen2.5:1.5b")
     settings = {"temperature": 0.5, "max_tokens": 100, "stop": ["END"], "logit_bias": {"1": 2}}
-    asyncio.run(Agent(model, settings=settings, session="s1", telemetry=recorder.telemetry).invoke_async("hi"))
+    session = Session("s1", tmp_path / "sessions.db")
+    asyncio.run(Agent(model, settings=settings, session=session, telemetry=recorder.telemetry).invoke_async("hi"))
     spans = recorder.spans()
     (call,), (run,) = spans["chat qwen2.5:1.5b"], spans["invoke_agent agent"]
     for span in (call, run):

@@ -1,7 +1,7 @@
 // The composer: the draft and its buttons. During a run, Stop replaces Send; Escape presses Stop and keeps the draft.
 
 import { Attachments } from "./attachments.js";
-import { h, say, show } from "./dom.js";
+import { h, onPress, say, show } from "./dom.js";
 
 // A press that was meant for Stop must not send the draft when the run ends at that moment.
 const SETTLE = 600;
@@ -22,12 +22,12 @@ export class Composer {
     this.text = h("textarea", { id: "draft", rows: 1, "aria-describedby": "composer-hint", on: { input: () => this.#edited(), keydown: (event) => this.#key(event) } });
     this.text.value = recall(this.place);
     this.send = h("button", { type: "submit", class: "primary", id: "send" }, "Send");
-    this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event), keydown: heldDown } }, "Stop");
+    this.stop = onPress(h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { keydown: heldDown } }, "Stop"), () => actions.stop());
     this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
     this.queue = h("button", { type: "button", id: "queue", hidden: true, title: "Send it when this run has finished (Ctrl+Enter)", on: { click: () => this.#submit(true) } }, "Queue");
     this.pause = h("button", { type: "button", class: "quiet", id: "pause", hidden: true, on: { click: () => actions.pause() } }, "Pause");
     this.canQueue = false;
-    this.later = h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true, on: { click: () => actions.stopLater() } }, "Stop after this turn");
+    this.later = onPress(h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true }, "Stop after this turn"), () => actions.stopLater());
     this.options = actions.stopLater ? this.#stopOptions() : null;
     this.hint = h("p", { id: "composer-hint", class: "hint" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
@@ -109,7 +109,7 @@ export class Composer {
       press();
     };
     reason.addEventListener("keydown", onKey);
-    const made = h("details", { class: "stop-options", id: "stop-options", hidden: true }, h("summary", {}, "More ways to stop"), h("div", { class: "row" }, mode, reason, h("button", { type: "button", class: "stop", id: "stop-with", on: { click: press } }, "Stop this way")));
+    const made = h("details", { class: "stop-options", id: "stop-options", hidden: true }, h("summary", {}, "More ways to stop"), h("div", { class: "row" }, mode, reason, onPress(h("button", { type: "button", class: "stop", id: "stop-with" }, "Stop this way"), press)));
     return made;
   }
 
@@ -167,11 +167,6 @@ export class Composer {
     } finally {
       this.sending = false;
     }
-  }
-
-  #stopClicked(event) {
-    if (event.detail > 1) return; // the second half of a double click is not a second decision
-    this.actions.stop();
   }
 }
 

@@ -24,6 +24,47 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// How far a pointer may move while it is down and still mean the button on which it went down, in pixels.
+const NEAR = 24;
+
+/**
+ * Have a button call `action` when it is pressed, also when the page moves it away under the pointer in the middle of the
+ * press: the browser has no click for that. The second half of a double click is no second press.
+ */
+export function onPress(button, action) {
+  let down = null;
+  const end = (event) => {
+    const began = down;
+    down = null;
+    if (!began || isNear(began, event) || isOn(button, event)) action();
+  };
+  button.addEventListener("pointerdown", (event) => {
+    down = event.button === 0 ? event : null;
+    if (down) button.setPointerCapture(event.pointerId); // the button is told of the end, wherever it is by then
+  });
+  button.addEventListener("pointercancel", () => {
+    down = null;
+  });
+  button.addEventListener("pointerup", (event) => {
+    const began = down;
+    setTimeout(() => began && began === down && end(event)); // there was no click
+  });
+  button.addEventListener("click", (event) => {
+    if (event.detail > 1) down = null;
+    else end(event);
+  });
+  return button;
+}
+
+function isNear(began, event) {
+  return Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) <= NEAR;
+}
+
+function isOn(button, { clientX, clientY }) {
+  const box = button.getBoundingClientRect();
+  return clientX >= box.left && clientX <= box.right && clientY >= box.top && clientY <= box.bottom;
+}
+
 /** Set an element's text if it differs. Unchanged text keeps its selection, and screen readers do not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -30,6 +30,7 @@ export class Markdown {
     this.settled = 0; // how much of the text is in complete blocks
     this.nodes = 0; // and how many children they are: first the sections, then the loose ones
     this.sections = 0;
+    this.space = ""; // at the end of what was parsed: a paragraph shows none there
     this.loose = []; // the lines of each complete block that is in no section, and how many nodes it has
     this.parsedAt = -Infinity;
     this.cost = 0;
@@ -53,8 +54,10 @@ export class Markdown {
   #append(added) {
     let place = this.element;
     while (place.lastElementChild) place = place.lastElementChild;
-    if (place.lastChild) place.lastChild.appendData(added);
-    else place.append(added);
+    const text = place.closest("pre") ? added : this.space + added;
+    this.space = "";
+    if (place.lastChild) place.lastChild.appendData(text);
+    else place.append(text);
   }
 
   #parse(done) {
@@ -68,6 +71,8 @@ export class Markdown {
       at = end;
     }
     morph(this.element, this.nodes, open, true);
+    const last = lines.at(-1);
+    this.space = last.slice(last.trimEnd().length);
   }
 
   /** Keep a complete block. When there are many, the first ones become a section. */

@@ -1,7 +1,7 @@
 // A tool call in the conversation: its state, its progress, what it changed, its arguments and its result.
 
 import { changesOf, diffNode, isDiff } from "./diff.js";
-import { h, pretty, say, show } from "./dom.js";
+import { h, onPress, pretty, say, show } from "./dom.js";
 import { jsonTree, parseTree } from "./json_tree.js";
 import { pictures } from "./pictures.js";
 import { textOf } from "./story.js";
@@ -15,7 +15,7 @@ export class ToolView {
     this.name = h("span", { class: "tool-name" }, tool.name);
     this.state = h("span", { class: "tool-state" });
     this.time = h("span", { class: "tool-time" });
-    this.stop = h("button", { type: "button", class: "quiet small", hidden: true, "aria-label": `Stop only the tool ${tool.name}`, on: { click: () => this.#stop(tool, stopTool) } }, "Stop this tool");
+    this.stop = onPress(h("button", { type: "button", class: "quiet small", hidden: true, "aria-label": `Stop only the tool ${tool.name}` }, "Stop this tool"), () => this.#stop(tool, stopTool));
     this.stopping = false;
     this.bar = h("progress", { hidden: true, "aria-label": `Progress of ${tool.name}` });
     this.progress = h("p", { class: "tool-progress", hidden: true });

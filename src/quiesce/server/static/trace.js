@@ -1,7 +1,7 @@
 // The trace of a run as a tree: model calls, the tools that they asked for, and the runs that tools started. Equal calls in
 // a row are one group. What is inside a node is made when it is opened, some rows at a time, so that a long run stays small.
 
-import { h, say, show } from "./dom.js";
+import { h, onPress, say, show } from "./dom.js";
 import { jsonTree } from "./json_tree.js";
 import { textOf } from "./story.js";
 import { cost, count, duration, OUTCOME, tokens } from "./words.js";
@@ -126,7 +126,7 @@ class Row {
     this.figures = h("span", { class: "trace-figures" });
     this.time = h("span", { class: "trace-time" });
     this.bar = h("span", { class: "trace-bar" });
-    this.stop = h("button", { type: "button", class: "quiet small", hidden: true, on: { click: () => this.#stop() } }, "Stop");
+    this.stop = onPress(h("button", { type: "button", class: "quiet small", hidden: true }, "Stop"), () => this.#stop());
     this.body = h("div", { class: "trace-body" });
     const line = h("summary", {}, this.dot, this.name, this.words, this.figures, this.time, h("span", { class: "trace-track", "aria-hidden": "true" }, this.bar));
     this.details = h("details", { on: { toggle: () => this.update(this.node) } }, line, this.body);
