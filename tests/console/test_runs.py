@@ -144,6 +144,15 @@ def test_escape_stops_and_keeps_the_draft(page: Page, site: Site) -> None:
     expect(page.locator("#draft")).to_have_value("a thought that is not finished")
 
 
+def begin_draft(page: Page, site: Site) -> None:
+    """A short answer that has stalled: nothing moves, and the composer is not at the edge of the window."""
+    page.goto(site.url)
+    prompt(page, "draft it")
+    answer(page, "inline code")
+    page.locator(".timeline-card svg").first.wait_for()  # the last that pushes the composer down
+    run_state(page, "Answering")
+
+
 GROW = """(height) => {
   const lines = document.createElement("div");
   lines.style.height = `${height}px`;
@@ -155,7 +164,7 @@ GROW = """(height) => {
 @pytest.mark.parametrize("by", [60, 300])
 def test_a_press_on_stop_counts_although_the_button_moves_under_the_pointer(page: Page, site: Site, by: int) -> None:
     """Words that wrap push the button down while it is pressed: the browser sees no click on it then."""
-    begin_story(page, site)
+    begin_draft(page, site)
     box = page.locator("#stop").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 20, box["y"] + 10)
@@ -170,13 +179,14 @@ def test_a_press_on_stop_counts_although_the_button_moves_under_the_pointer(page
 
 @pytest.mark.promise("P4")
 def test_a_press_that_is_dragged_away_from_stop_is_none(page: Page, site: Site) -> None:
-    begin_story(page, site)
+    begin_draft(page, site)
     page.locator("#stop").hover()
     page.mouse.down()
     page.mouse.move(300, 100, steps=3)
     page.mouse.up()
     page.evaluate("() => new Promise((resolve) => setTimeout(resolve))")
-    run_state(page, "Answering")
+    expect(page.locator("#stop")).to_have_text("Stop")
+    expect(page.locator(".composer")).to_have_attribute("data-mode", "running")
     box = page.locator("#stop").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 5, box["y"] + 10)
@@ -327,6 +337,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(page: Page, keyed_site: Site) -
     expect(page.locator("#key-error")).to_contain_text("valid API key")
     page.get_by_label("API key").fill(KEY)
     page.keyboard.press("Enter")
+    expect(page.locator("#key-dialog")).to_be_hidden()
     prompt(page, "stream a story")
     answer(page, "The harbour")
     page.reload()

@@ -157,10 +157,10 @@ async def call_model(state: RunState) -> Phase | None:
     if state.progress.work_token.stop_asked and state.progress.stop_wanted:
         return None
     try:
-        reading = answer_to(state, builder, request)
         if reads_in_own_task(state):
-            await reading
+            await answer_to(state, builder, request)
         else:
+            reading = answer_to(state, builder, request)
             await state.foreign_tasks.run(reading, "model stream", state.spending.adopt_stream)
         if not builder.complete and state.progress.stop_wanted:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -22,3 +23,4 @@ async def main(address: str, queue: str) -> None:
 
 
 asyncio.run(main(*sys.argv[1:]))
+os._exit(0)  # as docs/temporal.md says: a thread of temporalio may abort the process while Python ends

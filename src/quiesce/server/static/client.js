@@ -250,7 +250,7 @@ export class Client {
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status !== 401 || !this.#keyNeeded) throw problem;
-    await this.#keyNeeded(key ? problem.message : "");
+    if (this.#key() === key) await this.#keyNeeded(key ? problem.message : ""); // else it was sent before there was this key
     return this.#request(method, where, options);
   }
 }

@@ -24,22 +24,19 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// How far a pointer may move while it is down and still mean the button on which it went down, in pixels.
-const NEAR = 24;
-
 /**
  * Have a button call `action` when it is pressed, also when the page moves it away under the pointer in the middle of the
  * press: the browser has no click for that. The second half of a double click is no second press.
  */
 export function onPress(button, action) {
-  let down = null;
+  let down = null; // where the button was when the pointer went down on it
   const end = (event) => {
     const began = down;
     down = null;
-    if (!began || isNear(began, event) || isOn(button, event)) action();
+    if (!began || isIn(began, event) || isIn(button.getBoundingClientRect(), event)) action();
   };
   button.addEventListener("pointerdown", (event) => {
-    down = event.button === 0 ? event : null;
+    down = event.button === 0 ? button.getBoundingClientRect() : null;
     if (down) button.setPointerCapture(event.pointerId); // the button is told of the end, wherever it is by then
   });
   button.addEventListener("pointercancel", () => {
@@ -56,12 +53,7 @@ export function onPress(button, action) {
   return button;
 }
 
-function isNear(began, event) {
-  return Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) <= NEAR;
-}
-
-function isOn(button, { clientX, clientY }) {
-  const box = button.getBoundingClientRect();
+function isIn(box, { clientX, clientY }) {
   return clientX >= box.left && clientX <= box.right && clientY >= box.top && clientY <= box.bottom;
 }
 

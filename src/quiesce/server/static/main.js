@@ -95,18 +95,23 @@ function mark(current) {
 let asking = null;
 
 onKeyNeeded((problem) => {
+  if (asking && problem) showKeyProblem(problem); // another request, sent without a key, has asked already
   asking ??= askForKey(problem).finally(() => {
     asking = null;
   });
   return asking;
 });
 
-function askForKey(problem) {
-  const dialog = document.getElementById("key-dialog");
-  const input = document.getElementById("key-input");
+function showKeyProblem(problem) {
   const error = document.getElementById("key-error");
   say(error, problem);
   show(error, Boolean(problem));
+}
+
+function askForKey(problem) {
+  const dialog = document.getElementById("key-dialog");
+  const input = document.getElementById("key-input");
+  showKeyProblem(problem);
   input.value = "";
   dialog.showModal();
   return new Promise((resolve) => {
