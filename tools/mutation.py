@@ -67,6 +67,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/tools/test_paused_processes.py",
         *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
     ),
+    "run/stop_event.py": (
+        *map(_core, ("settling", "last_resort")),
+        *map("tests/interrupts/test_{}.py".format, ("steering", "busy")),
+        *map("tests/sessions/test_{}.py".format, ("failing_store",)),
+        *_stopped("one_tool", "hooks_that_wait"),
+    ),
     "run/ending.py": (
         *map(_core, ("contract", "run", "last_resort", "bad_models", "settling", "stop_in_answer")),
         *map("tests/task/test_{}.py".format, ("budget", "undo")),
