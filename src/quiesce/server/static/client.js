@@ -250,8 +250,9 @@ export class Client {
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status !== 401 || !this.#keyNeeded) throw problem;
-    if (this.#key() === key) await this.#keyNeeded(key ? problem.message : ""); // else it was sent before there was this key
-    return this.#request(method, where, options);
+    const isLate = this.#key() !== key && !options.isLate; // sent before there was this key: once more, with it
+    if (!isLate) await this.#keyNeeded(key ? problem.message : "");
+    return this.#request(method, where, { ...options, isLate });
   }
 }
 
