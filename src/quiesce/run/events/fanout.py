@@ -278,18 +278,19 @@ class Reader:
     from it while the first waits gets a `ConfigurationError`.
     """
 
-    __slots__ = ("_buffer", "_fanout", "_next")
+    __slots__ = ("_buffer", "_fanout", "ready")
 
     def __init__(self, fanout: EventFanout, buffer: _Buffer, earlier: Iterable[Event] = ()) -> None:
         self._fanout: Final = fanout
         self._buffer: Final = buffer
-        self._next: Iterator[Event] = iter(earlier)  # not in the buffer: the run does not wait until these are read
+        self.ready: Iterator[Event] = iter(earlier)
+        """The next events, as far as nothing is to be waited for. The run does not wait until these are read."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        for event in self._next:
+        for event in self.ready:
             return event
         buffer = self._buffer
         while not buffer.events:
@@ -306,9 +307,9 @@ class Reader:
             finally:
                 buffer.wake = None
         batch, buffer.events = buffer.events, []
-        self._next = iter(batch)
+        self.ready = iter(batch)
         self._fanout.make_room()
-        return next(self._next)
+        return next(self.ready)
 
     def close(self) -> None:
         """Stop reading. The run goes on without this reader."""

@@ -62,10 +62,13 @@ class EventStream(Generic[OutT]):
         return PartialOutputs(state_of(self.run), self)
 
     async def __anext__(self) -> Event:
-        run = self.run
-        assert self._reader is not None
+        run = self._run or self.run
+        reader = self._reader
+        assert reader is not None
         try:
-            return await self._reader.__anext__()
+            for event in reader.ready:  # in the middle of an answer, most often
+                return event
+            return await reader.__anext__()
         except StopAsyncIteration:
             raise_failure(await outcome(state_of(run)))
             raise
