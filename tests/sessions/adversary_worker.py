@@ -62,18 +62,23 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.add_reader(0, self.obey)
         await self._import_everything()
-        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        await self._wait_for_threads()
+        files = len(os.listdir("/proc/self/fd"))
         tell("ready")
         await asyncio.gather(*(self.have_runs() for _ in range(self.at_once)))
         loop.remove_reader(0)
         await asyncio.wrap_future(self.store.close())
-        async with asyncio.timeout(20):
-            while threading.active_count() > threads:
-                await asyncio.sleep(0.05)
+        await self._wait_for_threads()
         gc.collect()
         left = os.listdir("/proc/self/fd")
         print([os.readlink(f"/proc/self/fd/{each}") for each in left[:-1]], file=sys.stderr)
-        tell("left", threading.active_count() - threads, len(left) - files)
+        tell("left", threading.active_count() - 1, len(left) - files)
+
+    async def _wait_for_threads(self) -> None:
+        """Wait until the main thread is alone. That of a store ends soon after its `close()`."""
+        async with asyncio.timeout(20):
+            while threading.active_count() > 1:
+                await asyncio.sleep(0.05)
 
     async def _import_everything(self) -> None:
         """Modules that are imported when they are needed first cannot be imported without descriptors."""
