@@ -231,6 +231,46 @@ def test_a_session_can_be_used_again(tmp_path) -> None:
     assert agent("again").text == "Fine."
 
 
+def counting_model() -> ScriptedModel:
+    model = ScriptedModel([Say("Well"), Stall()], then="Fine.")
+
+    async def count_tokens(request) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    model.count_tokens = count_tokens
+    return model
+
+
+def test_nothing_is_looked_up_without_a_loop() -> None:
+    agent = Agent(counting_model(), stop_policy="count")
+    run, events = closed_around(agent, lambda: agent.active_runs[0].messages[-1].text == "Well")
+    assert not run.wait(0).usage.is_provisional
+    assert_at_rest(agent, run, events)
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+@pytest.mark.parametrize("policy", ["drain", "count"])
+def test_what_learns_the_usage_after_a_stop_ends_with_the_loop(kind, policy) -> None:
+    agent = Agent(counting_model(), stop_policy=policy)
+    loop = loop_factory(kind)()
+
+    async def stopped():
+        run = agent.start("go")
+        while run.messages[-1].text != "Well":
+            await asyncio.sleep(0)
+        run.cancel()
+        return await run
+
+    result = loop.run_until_complete(stopped())
+    assert result.usage.is_provisional
+    assert len(agent.config.drain_pool) == 1
+    loop.close()
+    assert not result.usage.is_provisional
+    assert result.receipt.still_running == ()
+    assert len(agent.config.drain_pool) == 0
+    assert agent("again").text == "Fine."
+
+
 def test_a_finished_run_is_not_reported_as_stopped() -> None:
     """Only its hooks are still at work."""
     from quiesce.hooks import AfterRun

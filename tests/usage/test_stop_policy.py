@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from quiesce import Agent
 from quiesce.errors import ConfigurationError, ConnectionFailed
 from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, RunEnded, TextDelta, UsageDelta
+from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Say, ScriptedModel, Stall, Used
 from quiesce.usage import Price, RequestStopPolicy
 from quiesce.usage.figure import Provenance
@@ -62,6 +64,26 @@ async def stopped_in_the_middle(model: Slow, **options):
     await model.said.wait()
     run.cancel("enough")
     return agent, await run
+
+
+@dataclass
+class Counting(Slow):
+    """A model that cannot be hashed, as a dataclass cannot, and with a counter that counts words."""
+
+    stop_policy: str = "count"
+
+    def __post_init__(self) -> None:
+        super().__init__(stop_policy="count")
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        return 100 + sum(len(message.text.split()) for message in request.messages)
+
+
+async def test_a_model_that_cannot_be_hashed_counts_too() -> None:
+    _, result = await stopped_in_the_middle(Counting())
+    usage = await result.usage.final()
+    assert (usage.input.value, usage.output.value) == (101, 1)
+    assert usage.output.source is Provenance.COUNTED
 
 
 # --- Draining ------------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+from .._threads.loop_end import watch_loop
 from ..conversation.answer import newer
 from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
+from ..tools.closed_loop import close_coroutine
 from ..usage.estimate.answer_count import Block, BlockKind
 from ..usage.estimate.pieces import Pieces
 from ..usage.estimate.received import ReceivedAnswer
@@ -97,6 +99,22 @@ def _join(before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, .
     return (*before[:-1], Block(last.kind, Pieces((*last.parts, *first.parts)), last.name, last.context), *after[1:])
 
 
+def is_over(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended, or its loop was closed around it."""
+    return task.done() or task.get_loop().is_closed()
+
+
+def when_over(task: asyncio.Task[Any], call: Callable[[], None]) -> None:
+    """Call this once the task has ended, or its loop is closed around it. In that loop's thread."""
+    leave = watch_loop(task.get_loop(), on_close=call, on_fork=lambda: None)
+
+    def on_end(_: object) -> None:
+        leave()
+        call()
+
+    task.add_done_callback(on_end)
+
+
 class DrainPool:
     """The background tasks of one agent that learn usage. Each ends by itself, at its limit, or with its loop."""
 
@@ -112,13 +130,15 @@ class DrainPool:
         self._active.add(task)
         timer = asyncio.get_running_loop().call_later(policy.seconds, task.cancel)
 
-        def on_end(ended: asyncio.Task[Any]) -> None:
+        def on_end() -> None:
+            self._active.discard(task)
             timer.cancel()
-            self._active.discard(ended)
-            if not ended.cancelled():
-                ended.exception()  # the run has ended: an error changes nothing but the figures
+            if not task.done():
+                close_coroutine(task)
+            elif not task.cancelled():
+                task.exception()  # the run has ended: an error changes nothing but the figures
 
-        task.add_done_callback(on_end)
+        when_over(task, on_end)
 
     def cut(self) -> None:
         """Cut everything that is followed in this loop. Its figures stay estimates."""

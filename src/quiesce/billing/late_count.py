@@ -40,7 +40,7 @@ class LateCount:
             self._count()
 
     def _closed(self) -> None:
-        """The loop has closed: what it was to call, it will not call."""
+        """The loop has closed, and will not call `_count` any more."""
         if self._is_loaded:
             self._count()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -85,12 +85,15 @@ async def _count(model: Model, count: _Count, request: ModelRequest, received: R
 
 
 async def _count_text(model: Model, count: _Count, text: str) -> int | None:
-    frame = _frames.get(model)
+    can_be_kept = isinstance(model, Hashable) and hasattr(model, "__weakref__")
+    frame = _frames.get(model) if can_be_kept else None
     if frame is None:
         one = await count(_text_request(_SHORTEST))
         if one is None:
             return None
-        frame = _frames[model] = one - 1
+        frame = one - 1
+        if can_be_kept:
+            _frames[model] = frame
     whole = await count(_text_request(text))
     return None if whole is None else max(1, whole - frame)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from .._threads.background_loop import running_loop
 from .._threads.tasks import start_task
 from ..conversation.answer import AnswerBuilder
 from ..errors import (
@@ -31,7 +32,7 @@ from ..usage.estimate.received import ReceivedAnswer
 from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
 from ..usage.stop_policy import RequestStopPolicy, StopAction
-from .drain import DrainPool, UnseenAnswer
+from .drain import DrainPool, UnseenAnswer, is_over, when_over
 from .late_count import LateCount
 from .lookup import LookupResult, usage_lookup
 
@@ -233,9 +234,9 @@ class RequestBill:
             entry_id, usage, price=self.terms.estimator.price, ended="draining", request_id=answer.request_id
         )
         entry = self.ledger.expect(entry_id)
-        if stream.done():
+        if is_over(stream):
             return self._drained(entry, sent, received, drained_answer)
-        stream.add_done_callback(lambda _: self._drained(entry, sent, received, drained_answer))
+        when_over(stream, lambda: self._drained(entry, sent, received, drained_answer) and None)
         return entry
 
     def _drained(
@@ -263,13 +264,13 @@ class RequestBill:
         self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         entry = self.ledger.expect(entry.id)
-        task.add_done_callback(lambda done: self._lookup_done(entry, sent, received, done))
+        when_over(task, lambda: self._lookup_done(entry, sent, received, task))
         return entry
 
     def _lookup_done(
         self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer, task: asyncio.Task[LookupResult]
     ) -> None:
-        if task.cancelled() or task.exception() is not None:
+        if not task.done() or task.cancelled() or task.exception() is not None:
             self._finish(entry, sent, received)
             return
         result = task.result()
@@ -345,7 +346,7 @@ class RequestBill:
 
     def followed(self) -> tuple[str, ...]:
         """The names of what still goes on in the background."""
-        return tuple([task.get_name() for task in self._followers if not task.done()]) if self._followers else ()
+        return tuple([task.get_name() for task in self._followers if not is_over(task)]) if self._followers else ()
 
     def cut(self) -> None:
         """Follow nothing any longer: the estimates stay."""
@@ -354,8 +355,8 @@ class RequestBill:
 
 
 def _loop_is_ending() -> bool:
-    """Whether this task was cancelled from outside, as a loop does that shuts down: nothing new may be started then."""
-    task = asyncio.current_task()
+    """Whether the loop was closed, or this task was cancelled from outside, as by a loop that shuts down."""
+    task = None if running_loop() is None else asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
