@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from quiesce import Agent, Run, RunError, tool
+from quiesce.errors import ConfigurationError
 from quiesce.models.scripted import Call, Pause, Say, ScriptedModel, Stall
 from quiesce.testing import run_virtual
 
@@ -171,3 +172,13 @@ def test_a_cancellation_while_a_block_that_was_left_waits_for_its_run_is_not_swa
         assert (await run).receipt.cause.source == "disconnect"
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("timeout", ["5", object()])
+def test_a_wait_for_what_is_no_time_leaves_the_run_running(timeout) -> None:
+    run = stalled().start("go")
+    with pytest.raises(ConfigurationError, match="makes no sense"):
+        run.wait(timeout)
+    assert run.cause is None
+    run.cancel()
+    assert run.wait(float("inf")).receipt.cause.source == "user"

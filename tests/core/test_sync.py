@@ -1,9 +1,7 @@
 """The sync API: with and without a running loop, nested, and Ctrl-C."""
 
-import asyncio
 import contextvars
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -21,16 +19,19 @@ from tests.core.kit import outcomes, scripted
 pytestmark = pytest.mark.promise("P1", "P7")
 
 
+@pytest.mark.feature
 def test_a_call_without_a_loop():
     agent = Agent(scripted("Hello."))
     assert str(agent("go")) == "Hello."
     assert agent("more").text == "Fine."
 
 
+@pytest.mark.feature
 async def test_a_call_inside_a_running_loop():
     assert Agent(scripted("Hello."))("go").text == "Hello."
 
 
+@pytest.mark.feature
 def test_a_sync_call_inside_a_sync_tool_of_a_sync_call():
     inner = Agent(scripted("inner"))
 
@@ -43,6 +44,7 @@ def test_a_sync_call_inside_a_sync_tool_of_a_sync_call():
     assert result.messages[2].results[0].text == "inner"
 
 
+@pytest.mark.feature
 def test_a_sync_call_inside_an_async_tool_of_a_sync_call():
     inner = Agent(scripted("inner"))
 
@@ -54,6 +56,26 @@ def test_a_sync_call_inside_an_async_tool_of_a_sync_call():
     assert result.messages[2].results[0].text == "inner"
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_sync_calls_inside_each_other_use_no_loop_that_waits_for_them(is_async):
+    def below(inner):
+        async def ask() -> str:
+            return inner("go").text
+
+        def ask_in_a_thread() -> str:
+            return inner("go").text
+
+        asking = tool(ask if is_async else ask_in_a_thread, name="ask")
+        return Agent(ScriptedModel([Call("ask")], "Done."), tools=[asking])
+
+    agent, answers = below(below(below(Agent(scripted("inner"))))), []
+    thread = threading.Thread(target=lambda: answers.append(agent("go").text), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert answers == ["Done."]
+
+
+@pytest.mark.feature
 def test_the_callers_context_reaches_tools():
     name = contextvars.ContextVar("name")
     name.set("Ada")
@@ -81,6 +103,7 @@ def test_start_without_a_loop_and_waiting():
     assert run.wait(0).receipt.mode == "kill"
 
 
+@pytest.mark.feature
 def test_options_reach_a_run_in_the_background():
     from quiesce import Conversation, Limits
 
@@ -102,6 +125,7 @@ def test_closing_the_background_settles_what_runs():
     assert portal().usable
 
 
+@pytest.mark.feature
 def test_a_portal_is_used_again_and_calls_raise_what_was_raised():
     first = portal()
     assert portal() is first
@@ -241,6 +265,7 @@ def test_ctrl_c_stops_the_run_and_is_raised_when_it_is_at_rest(interrupts, tmp_p
     assert lines[-2:] == ["cancelled", "Fine."]
 
 
+@pytest.mark.feature
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_gets_a_background_of_its_own():
     code = textwrap.dedent(
@@ -258,5 +283,3 @@ def test_a_forked_process_gets_a_background_of_its_own():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert signal.SIGINT
-    assert asyncio.iscoroutinefunction(Agent.invoke_async)

@@ -41,6 +41,7 @@ class Request(Generic[_T]):
     def __init__(self, function: Callable[[], _T]) -> None:
         self._function: Final = function
         self._context: Final = contextvars.copy_context()
+        self._context.run(_waiting.set, _avoided())
         self._claims: Final[dict[str, str]] = {}
         self.outcome: Final[Latch[_T]] = Latch()
 
@@ -142,15 +143,24 @@ def _copy(task: asyncio.Task[_T], latch: Latch[_T]) -> None:
 
 _portals: Final[list[Portal]] = []
 _starting: Final = threading.Lock()
+_waiting: Final[contextvars.ContextVar[tuple[Portal, ...]]] = contextvars.ContextVar("quiesce_waiting", default=())
+"""The portals whose threads wait, in a blocking call, for what this context does."""
 
 
 def portal() -> Portal:
-    """A portal that this thread may block on: not that of its own loop."""
+    """A portal that this thread may block on: not that of its own loop, nor one whose thread waits for this one."""
     return _found() or _new()
 
 
 def _found() -> Portal | None:
-    return next((each for each in tuple(_portals) if each.usable and not each.is_current), None)
+    avoided = _avoided()
+    return next((each for each in tuple(_portals) if each.usable and each not in avoided), None)
+
+
+def _avoided() -> tuple[Portal, ...]:
+    """The portal of this thread, and those that wait for what it does."""
+    current = tuple([each for each in tuple(_portals) if each.usable and each.is_current])
+    return (*_waiting.get(), *current)
 
 
 def _new() -> Portal:
@@ -159,13 +169,13 @@ def _new() -> Portal:
     It is made in a helper thread: a signal handler cannot raise there, in the middle of the locks of `threading`.
     """
     made: Latch[Portal] = Latch()
-    avoided = _current()
+    avoided = _avoided()
 
     def make() -> None:
         try:
             with _starting:
                 _portals[:] = [each for each in _portals if each.usable]
-                fitting = [each for each in _portals if each is not avoided]
+                fitting = [each for each in _portals if each not in avoided]
                 if not fitting:
                     fitting = [Portal(f"quiesce-sync-{len(_portals) + 1}")]
                     _portals.extend(fitting)
@@ -177,10 +187,6 @@ def _new() -> Portal:
     # the new thread hangs. `_thread` is the documented low-level module; nothing else starts a thread in one step.
     _thread.start_new_thread(make, ())
     return made.result()
-
-
-def _current() -> Portal | None:
-    return next((each for each in tuple(_portals) if each.usable and each.is_current), None)
 
 
 def close_portals() -> None:

@@ -59,7 +59,7 @@ class Latch(Generic[_T]):
         waiting.acquire()
         try:
             self._add(waiting, lambda: _release(waiting))
-            return waiting.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            return waiting.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
         finally:
             self._waiters.pop(waiting, None)
 

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from math import isfinite
 from typing import Final, TypeVar
 
 from ..errors import Cancelled, ConfigurationError, UnknownMode
@@ -191,7 +190,7 @@ class CancellationToken:
         asked.acquire()
         unregister = self.on_cancel(lambda _: asked.release())
         try:
-            return asked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            return asked.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
         finally:
             unregister()
 
@@ -270,7 +269,7 @@ class CancellationToken:
         Raises `ConfigurationError` for what is not a number of seconds.
         """
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not is_number or not isfinite(seconds):
+        if not is_number or not abs(seconds) <= threading.TIMEOUT_MAX:
             raise ConfigurationError(f"after({seconds!r}) is no time.", todo="Use a number of seconds.")
         child = self.child()
         _start_timer(child, seconds, reason or f"{seconds:g} s have passed")

@@ -1,4 +1,4 @@
-"""The end of a run, seen by those who wait for it: tasks, and threads in which an exception may be raised meanwhile.
+"""Waiting for the end of a run: in a task, or in a thread, where an exception may be raised meanwhile.
 
 `Run` offers three ways to wait. The others, for Quiesce's own modules, are here.
 """
@@ -19,7 +19,7 @@ from .state import RunState
 
 _T = TypeVar("_T")
 
-# Settling is bounded by the graces of the tools; this is for the machine to be slow in.
+# Settling takes no longer than the graces of the tools; these seconds are added for a slow machine.
 _SLACK: Final = 30.0
 
 
@@ -56,9 +56,13 @@ def wait_in_thread(state: RunState, timeout: float | None = None, *, owned: bool
     """Block this thread until the run is at rest. Never raises the run's failure.
 
     An exception in this thread meanwhile stops the run, if the thread owns it or the exception is Ctrl-C. Raises
-    `TimeoutError`, and `ConfigurationError` in the run's own loop.
+    `TimeoutError`, and `ConfigurationError` in the run's own loop or for what is no time.
     """
     at_rest = state.progress.at_rest
+    if not isinstance(timeout, int | float | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"timeout={timeout!r} makes no sense.", kept="The run goes on.", todo="Use a number of seconds, or None."
+        )
     try:
         in_own_loop = running_loop() is state.progress.loop
         ended = not in_own_loop and at_rest.wait(timeout)
