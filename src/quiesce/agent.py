@@ -19,7 +19,7 @@ from .conversation.sealing import DEFAULT_CUT_NOTE
 from .conversation.validity import user_message
 from .errors import ConfigurationError, UnknownMode
 from .events import Event
-from .hooks import Hook, HookEvent, Hooks
+from .hooks import Hook, HookEvent, Hooks, check_events
 from .interrupts import Answers, Interrupt, checked_answers
 from .limits import Limits, OnLimit
 from .messages import Message, Prompt
@@ -420,6 +420,7 @@ class Agent(Generic[DepsT, OutT]):
 
     def hook(self, *events: type[HookEvent]) -> Callable[[_Hook], _Hook]:
         """A decorator that registers a hook, for the events given or for those that its first parameter names."""
+        check_events(events)
 
         def register(hook: _Hook) -> _Hook:
             self.config.hooks.add(hook, *events)
@@ -459,9 +460,11 @@ class Agent(Generic[DepsT, OutT]):
         if is_session(before):
             raise ConfigurationError(f"{before!r} is not forgotten so easily.", todo="Use store.delete(session.name).")
         before.hold("clear")
-        self._runs.own = OwnConversation(Conversation(), self.name)
-        before.drop_pending()
-        before.release("clear")
+        try:
+            self._runs.own = OwnConversation(Conversation(), self.name)
+            before.drop_pending()
+        finally:
+            before.release("clear")
 
 
 AnyAgent: TypeAlias = Agent[Any, Any]

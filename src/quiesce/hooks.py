@@ -299,6 +299,15 @@ class Hooks:
                 on_failure(hook_name(hook), event, error)
 
 
+def check_events(events: Iterable[object]) -> None:
+    """Raises `ConfigurationError` for what is not a hook event."""
+    for each in events:
+        if not (isinstance(each, type) and issubclass(each, HookEvent)):
+            raise ConfigurationError(
+                f"{each!r} is not a hook event.", todo="Write @agent.hook(), with nothing but hook events inside ()."
+            )
+
+
 def hook_name(hook: Hook) -> str:
     """The name of a hook in events and receipts."""
     return getattr(hook, "__qualname__", None) or type(hook).__name__

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from quiesce import Agent, Approve, tool
+from quiesce import Agent, Approve, Conversation, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, InterruptExpired, InterruptPending, InvalidAnswer, UnknownInterrupt
 from quiesce.events import ToolEnded
@@ -39,6 +39,42 @@ async def test_a_stop_while_an_approval_is_pending_leaves_an_agent_that_simply_w
     with pytest.raises(UnknownInterrupt):
         await agent.answer_async({"call_2:approval": True})
     assert till.paid == []
+
+
+def test_threads_that_stop_an_agent_at_once_withdraw_its_question_once() -> None:
+    class Interleaved(Conversation):
+        others: tuple[threading.Thread, ...] = ()
+
+        def append(self, *messages, replacing: int = 0) -> None:
+            if self.pending is not None and not self.others:
+                self.others = (threading.Thread(target=lambda: agent.cancel(arm=False)),)
+                for each in self.others:
+                    each.start()
+                    each.join()
+            super().append(*messages, replacing=replacing)
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    conversation = Interleaved()
+    agent = Agent(ScriptedModel([Call("pay")], then="Fine."), tools=[pay], conversation=conversation)
+    assert agent("go").stop_reason == "interrupt"
+    agent.cancel()
+    assert conversation.others
+    assert not faults(agent.messages)
+    assert agent("again").text == "Fine."
+
+
+def test_forgetting_a_conversation_releases_it_although_it_is_interrupted() -> None:
+    class Interrupted(Conversation):
+        def drop_pending(self, note: str = "") -> None:
+            raise KeyboardInterrupt
+
+    conversation = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        Agent(ScriptedModel(then="Fine."), conversation=conversation).clear()
+    assert conversation.holder is None
 
 
 @main

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from quiesce import Agent, Session, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConversationBusy, SessionBusy
+from quiesce.errors import ConversationBusy, SessionBusy, StoreUnavailable
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
 
@@ -252,6 +253,24 @@ async def test_an_agent_without_the_tool_says_so(store: Path) -> None:
     assert receipt.outcome is Undone.NOT_UNDONE
     assert [each.outcome for each in await shop.agent(0, session=Session("s", store)).undo_async()] == [Undone.UNDONE]
     assert shop.log == ["+item0", "-item0"]
+
+
+async def test_an_undo_stands_although_the_store_fails_after_it(store: Path) -> None:
+    class Failing(Session):
+        async def save(self, lease: Any, values: Any) -> None:
+            if any(b'"told":true' in value for value in values.values()):
+                raise StoreUnavailable
+            await super().save(lease, values)
+
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    shop = Shop()
+    await order(shop.agent(1, session=Session("s", store)), 1)
+    [receipt] = await shop.agent(0, session=Failing("s", store)).undo_async()
+    gc.collect()
+    assert receipt.outcome is Undone.UNDONE
+    assert shop.log == ["+item0", "-item0"]
+    assert complaints == []
 
 
 def test_undo_without_a_loop(store: Path) -> None:

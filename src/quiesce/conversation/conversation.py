@@ -285,13 +285,14 @@ class Conversation:
         """
         if self.pending is None:
             return ()
-        self.hold("cancel_pending")
+        holder = f"cancel_pending-{uuid.uuid4().hex[:8]}"  # another thread may do the same right now
+        self.hold(holder)
         try:
             asked = self.interrupts
             if asked:
                 self.drop_pending(note)
         finally:
-            self.release("cancel_pending")
+            self.release(holder)
         return asked
 
     def branch(self, at: int | None = None) -> Conversation:

@@ -71,6 +71,8 @@ class SessionUndo:
         await self._shield.wait((saving,), seconds=STORE_TIMEOUT)
         if not saving.done():
             saving.cancel()
+        elif not saving.cancelled():
+            saving.exception()  # taken, because the undo stands: what is not saved is told by the next run
         return receipts, interrupted
 
     def _note(self, number: int, effect: StoredEffect | None) -> None:

@@ -6,6 +6,7 @@ effect is claimed in the store before it is undone: it is undone at most once, w
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 FindTool: TypeAlias = Callable[[str, str], Tool | None]
 PREFIX: Final = "undo."
+# Two threads may undo parts of one task at the same moment.
+_telling: Final = threading.Lock()
 
 
 # --- The effects of a task, as named values of its conversation ------------------------------------------------------
@@ -208,14 +211,12 @@ async def undo_task(
 
 def _tell_unless_busy(conversation: Conversation, receipts: tuple[UndoReceipt, ...]) -> None:
     """Tell the model, unless a run holds the conversation."""
-    try:
+    with _telling, suppress(ConversationBusy):
         conversation.hold("undo")
-    except ConversationBusy:
-        return
-    try:
-        tell_model(conversation, receipts)
-    finally:
-        conversation.release("undo")
+        try:
+            tell_model(conversation, receipts)
+        finally:
+            conversation.release("undo")
 
 
 def tell_model(conversation: Conversation, receipts: Iterable[UndoReceipt]) -> bool:
