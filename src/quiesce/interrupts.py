@@ -1,7 +1,7 @@
 """Asking a person: what is asked, what can be answered, and the turn that waits for it.
 
-A turn that waits is no part of the conversation yet, because a call without a result is nothing that a provider takes.
-It is kept beside it, as a `PendingTurn`. All types here serialise with msgspec, so that a turn can wait in another
+A turn that waits is not part of the conversation yet, because no provider accepts a call without a result. It is kept
+beside the conversation, as a `PendingTurn`. All types here serialise with msgspec, so that a turn can wait in another
 process than the one that asked.
 """
 
@@ -82,6 +82,9 @@ class Deny(Struct, frozen=True, tag="deny"):
 
     reason: str = ""
 
+
+# No limit is raised by more. A number with a huge exponent would take for ever to become an integer.
+_MOST_ALLOWED: Final = 10**15
 
 Answers: TypeAlias = Mapping[str, object]
 """Answers by the id of the interrupt. For an approval: True, False, `Approve` or `Deny`. For a question: any JSON-like
@@ -290,8 +293,8 @@ def _amount(limit: PendingLimit, answer: Any) -> Decimal:
         amount = Decimal(str(answer)) if isinstance(answer, int | float | str | Decimal) else Decimal("NaN")
     except InvalidOperation:
         amount = Decimal("NaN")
-    whole = limit.name == "cost" or (amount.is_finite() and amount == int(amount))
-    if not amount.is_finite() or amount <= 0 or not whole:
+    in_range = amount.is_finite() and 0 < amount < _MOST_ALLOWED
+    if not in_range or (limit.name != "cost" and amount != amount.to_integral_value()):
         raise InvalidAnswer(
             f"{limit.interrupt.id!r} asks whether a limit is raised, and {answer!r} is no answer to that.",
             todo="Answer with True (as much again), with how much more is allowed, or with False.",

@@ -8,7 +8,7 @@ from .errors import ConfigurationError, ModelError
 
 
 class Retry(Struct, frozen=True):
-    """Up to `attempts` tries. The wait doubles from `first` up to `longest`; a provider's Retry-After goes before it.
+    """Up to `attempts` tries. The wait doubles from `first` up to `longest`; a provider's Retry-After replaces it.
 
     A provider that asks for more than `patience` seconds is not waited for. `jitter` spreads the waits by that part.
     Raises `ConfigurationError` for figures that make no sense.
@@ -40,5 +40,5 @@ class Retry(Struct, frozen=True):
             return error.retry_after if error.retry_after <= self.patience else None
         import random  # not needed before something fails
 
-        wait = min(self.longest, self.first * 2 ** (attempt - 1))
+        wait = min(self.longest, self.first * 2 ** min(attempt - 1, 1000))
         return wait * (1 + self.jitter * random.random())  # noqa: S311 - spreading load, not keeping secrets

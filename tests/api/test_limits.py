@@ -367,7 +367,7 @@ def test_no_ends_the_run_and_keeps_everything(no: Any) -> None:
     assert not faults(agent.messages)
 
 
-@pytest.mark.parametrize("nonsense", [0, -3, "many", 1.5, None, [], float("nan"), float("inf")])
+@pytest.mark.parametrize("nonsense", [0, -3, "many", 1.5, None, [], float("nan"), float("inf"), "1e1000"])
 def test_nonsense_is_no_answer_and_changes_nothing(nonsense: Any) -> None:
     agent = busy(limits=Limits(turns=2), on_limit="ask")
     agent("go")

@@ -136,7 +136,7 @@ def test_tools_and_slow_readers_are_no_gap() -> None:
     assert text == "x" * 900 + "Done."
 
 
-@pytest.mark.parametrize("wrong", [0, -1, "5", True, float("nan"), float("inf"), []])
+@pytest.mark.parametrize("wrong", [0, -1, "5", True, float("nan"), float("inf"), pytest.param(10**400, id="huge"), []])
 @pytest.mark.parametrize("name", ["first_token_timeout", "stream_gap_timeout"])
 def test_timeouts_that_make_no_sense_are_refused(name: str, wrong: object) -> None:
     with pytest.raises(ConfigurationError, match=name):

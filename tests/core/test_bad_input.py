@@ -44,6 +44,7 @@ async def test_prompts_that_can_be_sent(prompt):
     assert (await Agent(scripted()).invoke_async(prompt)).stop_reason == "end_turn"
 
 
+@pytest.mark.feature
 def test_agents_that_cannot_work():
     model = scripted()
     with pytest.raises(UnknownModel):
@@ -53,6 +54,7 @@ def test_agents_that_cannot_work():
         {"tool_execution": "sideways"},
         {"timeout": -1},
         {"timeout": float("nan")},
+        {"timeout": 10**400},
         {"output_type": threading.Lock},
         {"hooks": [lambda event: None]},
         {"hooks": [3]},

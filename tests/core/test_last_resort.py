@@ -18,6 +18,7 @@ from quiesce.run import handle as run_module
 from quiesce.run import settle
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
+from quiesce.usage import register_vocabulary
 
 pytestmark = pytest.mark.promise("P7", "P8")
 
@@ -57,6 +58,27 @@ def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.M
             ("error", "a bug in settling")
         ]
         assert not agent.active_runs
+        assert agent.conversation.holder is None
+
+    asyncio.run(main())
+
+
+def test_a_vocabulary_that_raises_lets_the_waiters_go() -> None:
+    def count(text: str) -> int:
+        if "Hello" in text:
+            raise ValueError("it cannot be counted")
+        return len(text)
+
+    register_vocabulary("raises", count)
+
+    async def main() -> None:
+        model = ScriptedModel("Hello.")
+        model.tokenizer = "raises"
+        agent = Agent(model)
+        run = agent.start("Go")
+        with pytest.raises(ValueError, match="it cannot be counted"):
+            await asyncio.wait_for(run, 5)
+        assert isinstance((await asyncio.wait_for(_all_events(run), 5))[-1], RunEnded)
         assert agent.conversation.holder is None
 
     asyncio.run(main())

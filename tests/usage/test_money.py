@@ -27,6 +27,9 @@ def test_prices_that_are_no_decimals() -> None:
     assert result.usage.cost.value > 0
     with pytest.raises(ConfigurationError, match="'cheap' is no price"):
         Price("cheap", "10")
+    for wrong in (float("nan"), "NaN", Decimal("sNaN"), float("inf")):
+        with pytest.raises(ConfigurationError, match="is no price"):
+            Price(1, wrong)
 
 
 def test_published_prices() -> None:

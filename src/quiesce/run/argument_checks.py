@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from .._exact import exact_text
@@ -206,7 +207,7 @@ def checked_seconds(timeout: object, name: str = "timeout") -> float | None:
     """A timeout that makes sense. Raises `ConfigurationError`."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_MAX:
         raise ConfigurationError(f"{name}={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
     return timeout
 

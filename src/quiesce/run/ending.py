@@ -255,6 +255,6 @@ def broken_end(state: RunState, error: Exception) -> RunEnded:
         None,
         (),
         state.still_running(),
-        state.spending.usage(),
+        state.spending.bill.ledger.usage,  # what is under way is not counted: that may be what has failed
     )
     return RunEnded("error", receipt, str(error), type(error).__name__)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
+from threading import TIMEOUT_MAX
 from typing import Final, Protocol, Self
 
 from msgspec import Struct
@@ -29,7 +29,7 @@ def checked_timeout(name: str, seconds: object) -> float | None:
     """The seconds. Raises `ConfigurationError` unless they are a positive number, or None."""
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0 or math.isinf(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
         raise ConfigurationError(
             f"{name}={seconds!r} makes no sense.", todo="Use seconds, more than 0, or None for no timeout."
         )

@@ -63,12 +63,15 @@ def _money(rates: Price | Tier, tokens: int, read: int, written: int, out: int) 
 def _check_rates(price: Price | Tier) -> None:
     for name in ("input", "output", "cache_read", "cache_write"):
         rate: object = getattr(price, name)
-        if rate is None or isinstance(rate, Decimal):
+        if rate is None:
             continue
         try:
-            force_setattr(price, name, Decimal(str(rate)))
+            amount = rate if isinstance(rate, Decimal) else Decimal(str(rate))
         except InvalidOperation:
-            raise ConfigurationError(f"{rate!r} is no price.", todo="Use a Decimal, per million tokens.") from None
+            amount = Decimal("NaN")
+        if not amount.is_finite():
+            raise ConfigurationError(f"{rate!r} is no price.", todo="Use a Decimal, per million tokens.")
+        force_setattr(price, name, amount)
 
 
 class Cost(Bounded[Decimal], frozen=True):
