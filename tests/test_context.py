@@ -28,6 +28,8 @@ from quiesce.messages import (
     UserMessage,
 )
 from quiesce.middleware import Middleware
+from quiesce.run.context_window import RequestWindow
+from quiesce.run.handle import state_of
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Fail, Say, ScriptedModel, Stall, Used
 
@@ -246,6 +248,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: Trim(messages=-1),
         lambda: Summarise(0),
         lambda: Summarise(10, keep=10),
+        lambda: Summarise(10, instructions=" "),
     ):
         with pytest.raises(ConfigurationError):
             make()
@@ -277,7 +280,7 @@ def test_a_run_of_forty_turns_is_summarised_while_it_goes_on() -> None:
         assert request.messages[0].text.startswith("Look at everything.")
     assert HEADING in model.requests[-1].messages[0].text
     reduced = [event for event in events if isinstance(event, ContextReduced)]
-    assert all(event.summarised for event in reduced)
+    assert {event.summarised for event in reduced} == {True}
     assert len(agent.messages) == 82
     assert len([event for event in events if isinstance(event, ModelCallEnded)]) == 41 + len(writer.requests)
 
@@ -335,6 +338,26 @@ def test_what_readers_are_told_about_the_context_is_true() -> None:
 
 
 @pytest.mark.promise("P6")
+def test_the_time_to_tell_what_is_left_out_grows_with_the_conversation_only() -> None:
+    class Watched(tuple[Message, ...]):
+        looks = 0
+
+        def __iter__(self) -> Any:
+            self.looks += 1
+            return super().__iter__()
+
+    async def main() -> None:
+        run = Agent(ScriptedModel([Stall()])).start("go")
+        messages = Watched(conversation([0] * 200))
+        reduced = RequestWindow(state_of(run)).reduction(messages, tuple(messages[100:]))
+        assert reduced.left_out == 100
+        assert messages.looks < 10
+        run.cancel()
+        await run
+
+    asyncio.run(main())
+
+
 def test_a_summary_goes_through_the_middleware() -> None:
     seen: list[str] = []
 

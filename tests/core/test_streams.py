@@ -6,7 +6,9 @@ import pytest
 
 from quiesce import Agent
 from quiesce.events import RunEnded, TextDelta
-from tests.core.kit import answers, scripted
+from quiesce.run.events.stream import events_in_this_thread
+from quiesce.run.handle import Run
+from tests.core.kit import answers, passes, scripted
 from tests.core.stalled import stalled
 
 pytestmark = pytest.mark.promise("P3", "P5")
@@ -47,12 +49,28 @@ async def test_a_stream_that_is_read_to_its_end():
     assert stream.run.done
 
 
+def test_a_thread_that_comes_to_a_run_that_has_ended_gets_its_last_event():
+    """A prompt that steers a run of another loop: the run may end before the thread is there."""
+    ended = asyncio.run(_ended_run())
+    events = list(events_in_this_thread(lambda: (ended, False)))
+    assert [type(event) for event in events] == [RunEnded]
+
+
+async def _ended_run() -> Run:
+    run = Agent(scripted("Hello there.")).start("go")
+    await run
+    return run
+
+
 async def test_a_stream_that_nobody_reads_does_not_start():
     model = scripted()
-    stream = Agent(model).stream_async("go")
+    agent = Agent(model)
+    stream = agent.stream_async("go")
+    await passes(50)
+    assert agent.active_runs == ()
     await stream.aclose()
     del stream
-    assert model.requests == []
+    assert (model.requests, agent.messages) == ([], ())
 
 
 async def test_cancelling_the_task_that_reads_stops_the_run():

@@ -1,7 +1,9 @@
 """Usage as it is known while runs go on, and the usage of an agent."""
 
 import asyncio
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
@@ -12,6 +14,7 @@ from quiesce.usage import Price
 from quiesce.usage.agent_usage import AgentUsage
 from quiesce.usage.figure import reported
 from quiesce.usage.ledger import Ledger, TokenUsage
+from tests.core.interrupted import interrupted_at_each_line
 from tests.usage.kit import WORDS
 
 pytestmark = pytest.mark.promise("P6")
@@ -52,6 +55,23 @@ def test_the_usage_of_an_agent_is_live() -> None:
     assert ledgers.expected() == ()
     assert ledgers.usage.output.value == 5
     assert ledgers.usage.calls == 1
+
+
+def test_a_ctrl_c_while_a_ledger_is_closed_counts_nothing_twice() -> None:
+    def play(press: Callable[[Callable[[], None]], None]) -> None:
+        ledgers = AgentUsage(kept=2)
+        for number in range(6):
+            ledger = Ledger()
+            ledgers.open(ledger)
+            entry = ledger.open(run_id=f"r{number}", model="m", turn=1, attempt=1)
+            ledger.update(entry, TokenUsage(reported(3), reported(7)), ended="completed")
+            if number == 1:
+                press(partial(ledgers.close, ledger))
+            ledgers.close(ledger)
+        assert ledgers.usage.calls == 6
+        assert ledgers.usage.output == reported(42)
+
+    assert interrupted_at_each_line(("agent_usage.py",), play) > 5
 
 
 def test_the_usage_of_an_agent_keeps_the_sum_and_the_newest_entries() -> None:

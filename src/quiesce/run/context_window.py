@@ -65,9 +65,8 @@ class RequestWindow:
 
     def reduction(self, messages: tuple[Message, ...], sending: tuple[Message, ...]) -> ContextReduced:
         """What readers are told about messages that are not sent."""
-        sent = {id(message) for message in sending}
-        left_out = [message for message in messages if id(message) not in sent]
-        changed = sum(id(message) not in {id(each) for each in messages} for message in sending)
+        sent, known = set(map(id, sending)), set(map(id, messages))
+        left_out, changed = known - sent, len(sent - known)
         sizer = self._sizer
         return ContextReduced(
             max(0, len(left_out) - changed),  # a prompt with a summary beside it is sent

@@ -54,7 +54,10 @@ class AgentUsage:
 
     def _fold(self) -> None:
         """Add the older half of the kept entries to the sum."""
-        past, entries = self._closed
+        past, kept = self._closed
+        entries = [
+            *{entry.id: (number, entry) for number, entry in kept}.values()
+        ]  # after a Ctrl-C some are there twice
         half = self._most // 2
         self._closed = (_plus(past, tuple(entry for _, entry in entries[:-half])), entries[-half:])
 

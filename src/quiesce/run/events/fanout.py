@@ -63,7 +63,6 @@ class EventFanout:
         "_buffers",
         "_history",
         "_keep",
-        "_last",
         "_loop",
         "_room",
         "_taps",
@@ -71,6 +70,7 @@ class EventFanout:
         "_wrap",
         "barrier",
         "closed",
+        "last",
         "since_checkpoint",
     )
 
@@ -82,7 +82,8 @@ class EventFanout:
         self._taps: Final[dict[int, Callable[[Event], None]]] = {}
         self._history: Final = EventHistory()
         self._keep: Final = self._history.recent.append
-        self._last: Event | None = None
+        self.last: Event | None = None
+        """The last event, from the moment in which it is delivered."""
         self._told: Final[dict[int, None]] = {}
         self.closed = False
         """Whether the last event was delivered."""
@@ -96,7 +97,7 @@ class EventFanout:
 
         After the last event there are none: a later one is dropped.
         """
-        if self._last is not None:
+        if self.last is not None:
             return
         self.since_checkpoint += 1
         barrier = self.barrier
@@ -114,7 +115,7 @@ class EventFanout:
         if self._taps:
             for key in tuple(self._taps):
                 self._call(key, event)
-        if self._above is not None and self._above._last is None and self._wrap is not None:
+        if self._above is not None and self._above.last is None and self._wrap is not None:
             self._above.push(self._wrap(event))
 
     def _call(self, key: int, event: Event) -> None:
@@ -138,7 +139,7 @@ class EventFanout:
             for event in events:
                 for key in tuple(self._taps):
                     self._call(key, event)
-        if self._above is not None and self._above._last is None and self._wrap is not None:
+        if self._above is not None and self._above.last is None and self._wrap is not None:
             for event in events:
                 self._above.push(self._wrap(event))
         self.make_room()
@@ -179,7 +180,7 @@ class EventFanout:
         Called again after a Ctrl-C in the middle of it, this delivers what is missing: each step has its effect once.
         """
         self.barrier = None
-        last = self._last = self._last or last
+        last = self.last = self.last or last
         recent, told = self._history.recent, self._told
         if not recent or recent[-1] is not last:
             recent.append(last)
@@ -210,13 +211,13 @@ class EventFanout:
     def reader(self, *, history: bool = True) -> Reader:
         """A reader of all events from the first one; without `history` from now on; after the end, of the last one."""
         buffer = _Buffer()
-        if self._last is None:
+        if self.last is None:
             self._buffers.append(buffer)
         else:
             buffer.ended = True
         if history:
             return Reader(self, buffer, self._history.events())
-        return Reader(self, buffer, () if self._last is None else (self._last,))
+        return Reader(self, buffer, () if self.last is None else (self.last,))
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, synchronously. Returns the function that removes it."""

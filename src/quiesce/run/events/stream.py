@@ -167,6 +167,9 @@ def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Eve
     def begin() -> tuple[Run, bool]:
         run, is_mine = start()
         leave.append(run.tap(events.put))
+        last = state_of(run).events.last
+        if last is not None:  # a prompt has steered a run of another loop, which may have ended before the tap
+            events.put(last)
         return run, is_mine
 
     background = Background(begin)
