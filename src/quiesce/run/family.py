@@ -53,7 +53,7 @@ class Family:
         self.children: Final[list[ChildRun]] = []
 
     def weaken(self) -> None:
-        """The run is at rest: neither its parts nor its parent keep it alive from now on, and it not its parents."""
+        """At rest, its parts and its parent no longer keep the run alive, and it no longer keeps its parents alive."""
         self.ref.weaken()
         self.lineage = tuple([weaker(state) for state in self.lineage])
         if self.parent is not None:

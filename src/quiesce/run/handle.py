@@ -305,7 +305,7 @@ class Run(Generic[OutT]):
         return PartialOutputs(self._state, self.events())
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
+        """Call `function` with each event, in the run's loop, as it happens. Returns a function that removes it."""
         return self._state.events.tap(function)
 
     async def __aenter__(self) -> Self:
@@ -375,9 +375,9 @@ class Run(Generic[OutT]):
         self._on_end(self._state)
 
     def _come_to_rest(self, settle_now: Callable[[], None]) -> None:
-        """The run goes on no more: wake those who wait. One that has not settled does so now, in one step.
+        """The run has ended: wake what waits for it. One that has not settled does so now, in one step.
 
-        Done again after a Ctrl-C in the middle of it, this does what is missing.
+        Called again after a Ctrl-C in the middle of it, this does what is missing.
         """
         self._leave_loop()
         if self._deadline is not None:

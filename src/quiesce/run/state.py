@@ -253,9 +253,9 @@ class RunState:
         self.progress.fail(error)
 
     def stop_because(self, error: BaseException) -> None:
-        """What ends the program was raised, such as Ctrl-C without a handler: stop, unless the run is at rest.
+        """Stop the run, unless it is at rest: an exception that ends the program was raised, such as Ctrl-C.
 
-        A journal in which it was raised is half done: the next run reads what is stored.
+        Where that was in the journal, its work is half done: the next run reads the session from the store again.
         """
         if self.saving.journal is not None and raised_in(error, sessions.__name__):
             self.saving.journal.interrupt()

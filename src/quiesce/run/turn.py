@@ -141,7 +141,7 @@ class TurnInProgress:
         self.view = self.view._replace(batch=batch)
 
     def commit(self, turn: tuple[Message, ...]) -> None:
-        """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
+        """Put the turn into the conversation and begin a new one. `messages` shows the turn at every moment, once."""
         if turn:
             self._conversation.append(*turn, replacing=self._replacing)
             self._continued, self.pauses = None, 0

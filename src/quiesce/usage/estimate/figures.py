@@ -2,8 +2,8 @@
 
 What the provider reported stands. For the rest: the input starts from the last call of the same conversation whose
 input was reported, since the loop sends its prefix again, and only what is new is estimated; the output is counted in
-the model's vocabulary, or scaled by the calibration. Reasoning that is billed but never streamed leaves
-the interval open above, unless the request itself limits the answer.
+the model's vocabulary, or scaled by the calibration. Reasoning that is billed but never streamed leaves the interval
+open above, unless the request itself limits the answer.
 """
 
 from __future__ import annotations
