@@ -176,10 +176,13 @@ async def test_a_script_that_is_over():
     assert issubclass(ScriptError, ConfigurationError)
 
 
+@pytest.mark.promise("P2", "P6")
 async def test_usage_after_the_end_of_the_answer_counts():
     agent = Agent(scripted([Raw(TextDelta("x")), Raw(AnswerEnd()), Raw(UsageDelta(input=3, output=1, final=True))]))
     model = agent.config.model
     run = agent.start("go")
-    await run.stopped()
+    receipt = await run.stopped()
+    assert (receipt.usage.input.value, receipt.usage.output.value) == (3, 1)
+    assert receipt.usage.is_final
     assert model.open_streams == 0
     assert faults(agent.messages) == ()

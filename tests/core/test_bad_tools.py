@@ -181,6 +181,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_abandoned_and_named():
     assert faults(agent.messages) == ()
 
 
+@pytest.mark.feature
 def test_a_tool_that_is_named_twice():
     def same() -> str: ...
 
@@ -188,6 +189,7 @@ def test_a_tool_that_is_named_twice():
         Agent(scripted(), tools=[same, tool(name="same")(lambda: "x")])
 
 
+@pytest.mark.feature
 def test_functions_that_cannot_be_tools():
     def positional(x, /): ...
     def many(*args): ...

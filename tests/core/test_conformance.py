@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from quiesce.errors import ModelProtocolError
+from quiesce.errors import ConnectionFailed, ModelProtocolError
 from quiesce.events import Delta, TextDelta
 from quiesce.models.base import ModelRequest
 from quiesce.testing import Drop, Pause, Say, ScriptedModel, check_model, run_virtual
@@ -61,3 +61,37 @@ class _Clinging(ScriptedModel):
 def test_a_model_that_does_not_let_go_is_found() -> None:
     with pytest.raises(ModelProtocolError, match="did not close within"):
         run_virtual(check_model(_Clinging(then="Hello.")))
+
+
+class _Slow(ScriptedModel):
+    """Thinks for a while before it says anything."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        await asyncio.sleep(30)
+        async with super().stream(request) as deltas:
+            yield deltas
+
+
+def test_a_model_that_takes_its_time_is_not_taken_for_one_that_does_not_let_go() -> None:
+    run_virtual(check_model(_Slow(then="Hello.")))
+
+
+class _Twice(ScriptedModel):
+    """Is away when it is asked for the third time."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        if len(self.requests) == 2:
+            raise ConnectionFailed("gone")
+        async with super().stream(request) as deltas:
+            yield deltas
+
+
+def test_a_model_that_fails_when_it_is_asked_again_leaves_no_task() -> None:
+    async def main() -> set[str]:
+        with pytest.raises(ModelProtocolError, match="raised instead"):
+            await check_model(_Twice(then="Hello."))
+        return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}  # type: ignore[arg-type]
+
+    assert run_virtual(main()) == set()

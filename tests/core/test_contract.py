@@ -99,6 +99,7 @@ def test_a_stop_from_a_thread_of_a_run_in_the_background():
         assert run.wait(20).stop_reason == "cancelled"
 
 
+@pytest.mark.promise("P2", "P3")
 @pytest.mark.case("agent-chat-ui#80", "aegra#191", "agno#5816", "vercel/ai#7900")
 async def test_the_next_request_holds_what_the_stopped_run_left():
     model = scripted([Say("I found "), Call("quick", id="q"), TornCall("quick", id="t"), Stall()])
@@ -114,6 +115,7 @@ async def test_the_next_request_holds_what_the_stopped_run_left():
     assert sent[-1].text == "go on"
 
 
+@pytest.mark.promise("P2", "P3")
 @pytest.mark.case("strands#two-user-messages", "agno#prompt-gone", "claude-code#20648")
 async def test_the_prompt_stays_and_two_user_messages_never_meet():
     model = HandModel()
@@ -131,6 +133,7 @@ async def test_the_prompt_stays_and_two_user_messages_never_meet():
     assert [message.text for message in model.requests[1].messages] == ["first", "", "second"]
 
 
+@pytest.mark.promise("P4")
 async def test_what_the_model_is_told_about_the_cut_can_be_chosen():
     agent = Agent(scripted([Say("Well"), Stall()]), cut_note="[cut]")
     end = await stopped_at(agent, is_a(TextDelta))
@@ -203,6 +206,7 @@ async def test_the_end_is_not_said_before_it_is_true():
     assert at_the_end == [False, []]
 
 
+@pytest.mark.promise("P1", "P5")
 @pytest.mark.case("strands#3992")
 @pytest.mark.parametrize("waiting", [[Stall()], [Pause(1000)], [Say("a"), Stall()], [Say("ab", chunk=1, pause=1000)]])
 async def test_the_stop_reaches_the_model_whatever_it_waits_for(waiting):
@@ -218,6 +222,7 @@ async def test_the_stop_reaches_the_model_whatever_it_waits_for(waiting):
     assert end.result.receipt.latency < 50
 
 
+@pytest.mark.promise("P1", "P7")
 @pytest.mark.case("openai-agents-python#1425")
 async def test_one_timeout_covers_turns_tools_and_waits():
     agent = Agent(scripted([Call("forever")]), tools=[forever])
@@ -227,11 +232,13 @@ async def test_one_timeout_covers_turns_tools_and_waits():
     assert set(outcomes(result).values()) <= {"cancelled", "never_started"}
 
 
+@pytest.mark.promise("P5")
+@pytest.mark.one_loop  # uvloop does not show its timers
 async def test_a_run_that_ends_in_time_leaves_no_timer():
     agent = Agent(scripted(), timeout=1000)
     await answers(agent)
     loop = asyncio.get_running_loop()
-    handles = [handle for handle in getattr(loop, "_scheduled", []) if not handle.cancelled()]
+    handles = [handle for handle in loop._scheduled if not handle.cancelled()]
     # One timer of the loop, which never fires, tells of its end.
     assert [handle for handle in handles if handle.when() < loop.time() + 1e6] == []
     assert len(handles) <= 1
@@ -341,6 +348,7 @@ async def test_a_fork_shares_nothing_that_a_stop_touches():
     await answers(twin)
 
 
+@pytest.mark.promise("P2")
 async def test_a_fork_in_the_middle_of_a_run_begins_with_what_is_settled():
     agent = Agent(scripted("Hello.", [Call("forever")]), tools=[forever])
     await answers(agent)
@@ -378,6 +386,7 @@ async def test_the_agents_active_runs_are_those_that_have_not_ended():
     assert run.usage.entries == (), "it was stopped before its first request"
 
 
+@pytest.mark.promise("P3")
 async def test_messages_are_added_in_the_order_in_which_they_are_announced():
     agent = Agent(scripted([Call("quick")], "Done."), tools=[quick])
     end = await stopped_at(agent, None)

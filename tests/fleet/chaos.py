@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quiesce.conversation.validity import faults
-from quiesce.errors import StoreError, StoreUnavailable
+from quiesce.errors import SessionNotFound, StoreError, StoreUnavailable
 from quiesce.events import RunEnded, ToolEnded
 from quiesce.fleet import FleetRun
 from quiesce.sessions import Session
@@ -255,8 +255,10 @@ class Chaos:
         )
         assert open_runs == []
         for session in {run.session for run in runs}:
-            with suppress(StoreError):  # no run has begun there
-                assert not faults(await Session(session, self._fleet.fleet.store).load())
+            with suppress(SessionNotFound):  # no run has begun there
+                stored = Session(session, self._fleet.fleet.store)
+                assert not faults(await stored.load())
+                assert not stored.damage
         starts = Counter(
             (by_id[run].session, call) for _, kind, run, call, *_ in witnessed(self._witness) if kind == "start"
         )

@@ -46,6 +46,7 @@ def test_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
     assert came >= len(KINDS) - 2  # on a busy machine too few workers may be up to end or freeze one
 
 
+@pytest.mark.feature
 def test_a_seed_gives_the_same_faults_and_prompts_again() -> None:
     assert (schedule(7, 60.0, 0.2), prompts(7, 50)) == (schedule(7, 60.0, 0.2), prompts(7, 50))
     assert schedule(7, 60.0, 0.2) != schedule(8, 60.0, 0.2)

@@ -73,10 +73,11 @@ def test_a_worker_measures_the_queue_the_stops_and_what_was_lost(run_fleet: Any)
     provider.shutdown()
 
 
+@pytest.mark.feature
 def test_the_address_of_the_page() -> None:
     assert parse_address("9464") == ("127.0.0.1", 9464)
     assert parse_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
     assert parse_address("[::]:9464") == ("::", 9464)
-    for wrong in ("", "host:", "host:99999", "x"):
+    for wrong in ("", "host:", "host:99999", "x", "9²", "a..b:0"):
         with pytest.raises(ConfigurationError), metrics_page(wrong):
             pass

@@ -11,7 +11,7 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.cancellation import Mode
 from quiesce.conversation.validity import faults, user_message
-from quiesce.errors import ConversationBusy
+from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, TextDelta
 from quiesce.fleet import RunRequest, run_table, worker
 from quiesce.fleet.records import StopBody
@@ -20,6 +20,7 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
 from quiesce.sessions.journal.rows import encode
+from quiesce.sessions.records import holder
 
 from .conftest import FleetUnderTest
 
@@ -104,14 +105,12 @@ def test_a_stop_of_a_queued_run_ends_it_before_it_starts(run_fleet: Any) -> None
         (only,) = [each async for each in fleet.fleet.events(run.id)]
         assert (only.number, isinstance(only.event, RunEnded)) == (1, True)
         assert [each async for each in fleet.fleet.events(run.id, after=1)] == []
-        calls: list[str] = []
         model = ScriptedModel(then="Good morning.")
         async with fleet.worker(Agent(model)):
             other = await fleet.submit()
             assert (await fleet.rest(other.id)).reason == "end_turn"
         assert len(model.requests) == 1
         assert (await fleet.rest(run.id)).attempt == 0
-        assert calls == []
 
     run_fleet(test)
 
@@ -357,5 +356,48 @@ def test_a_stop_that_was_accepted_before_the_run_was_taken_again_lets_nothing_be
             ended = await fleet.rest(run.id)
         assert (ended.state, ended.reason, ended.attempt) == ("ended", "cancelled", 2)
         assert model.requests == []
+
+    run_fleet(test)
+
+
+def test_a_stop_that_a_worker_could_not_read_is_refused_and_not_accepted(run_fleet: Any) -> None:
+    """It was stored, said to be accepted, and dropped by the worker with a warning in its log."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless()):
+            run = await fleet.submit()
+            async for _, event in fleet.fleet.events(run.id):
+                if isinstance(event, TextDelta):
+                    break
+            for stop in (fleet.fleet.stop(run.id, source="boredom"), fleet.fleet.stop_all(source="boredom")):
+                with pytest.raises(ConfigurationError, match="boredom"):
+                    await stop
+            state = await fleet.fleet.stop(run.id, wait=30)
+            assert state is not None
+            assert state.at_rest
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P9")
+def test_a_session_is_deleted_with_its_runs_or_not_at_all(run_fleet: Any) -> None:
+    """The runs were deleted although the session was refused; one without runs was deleted, and said not to exist."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(ScriptedModel(then="Yes."))):
+            run = await fleet.submit()
+            await fleet.rest(run.id)
+        store = fleet.fleet.store
+        held = await asyncio.wrap_future(store.acquire(run.session, holder("another"), seconds=60))
+        with pytest.raises(SessionBusy):
+            await fleet.fleet.delete_session(run.owner, run.session)
+        assert await fleet.fleet.find(run.id) is not None
+        await asyncio.wrap_future(store.release(held.lease))
+        assert await fleet.fleet.delete_session(run.owner, run.session)
+        assert await fleet.fleet.find(run.id) is None
+        held = await asyncio.wrap_future(store.acquire("without runs", holder("another"), seconds=60))
+        await asyncio.wrap_future(store.release(held.lease))
+        assert await fleet.fleet.delete_session("", "without runs")
+        assert not await fleet.fleet.delete_session("", "without runs")
 
     run_fleet(test)

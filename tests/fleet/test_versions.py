@@ -71,6 +71,7 @@ def test_only_the_same_version_goes_on_and_another_one_says_that_it_cannot(
     run_fleet(test)
 
 
+@pytest.mark.feature
 def test_a_version_is_the_model_the_instructions_and_the_tools() -> None:
     @tool
     def pay(amount: int) -> str:

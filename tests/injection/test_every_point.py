@@ -9,6 +9,8 @@ import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.testing import ALL_SOURCES, Harness, stop_everywhere
+from quiesce.testing.injector import POINTS, Injection
+from quiesce.testing.trial import Trial
 
 from .sources import DIFFERENT_SOURCES, LINES_APART, READERS, SOME_POINTS, read_by
 from .workloads import WORKLOADS
@@ -58,10 +60,19 @@ def test_there_are_enough_workloads() -> None:
     assert len(WORKLOADS) >= 20
 
 
+@pytest.mark.feature
 def test_a_source_that_does_not_exist_is_refused() -> None:
     """It ended after 40 s with "Event loop stopped", because the error was raised inside a callback of the loop."""
     with pytest.raises(ConfigurationError, match=r"no source of stops called 'now'.*loop, thread, task"):
         stop_everywhere(next(iter(WORKLOADS.values())), sources=["now"])
+
+
+@pytest.mark.parametrize("source", ALL_SOURCES)
+def test_each_source_stops_the_run(source: str) -> None:
+    """A source that finds nothing to stop breaks no promise either."""
+    result = Trial(Injection(source, 5), POINTS.get(source, "step")).run(WORKLOADS["one_tool"], None, None)
+    assert (result.faults, result.stopped) == ([], True)
+    assert [reason for reason, _ in result.ends] == ["cancelled"]
 
 
 async def starts_no_run(_: Harness) -> None: ...

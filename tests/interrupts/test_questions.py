@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,8 +59,8 @@ async def test_a_question_that_is_refused_says_that_the_tool_had_begun() -> None
         return ctx.interrupt("who")
 
     agent = Agent(ScriptedModel([Call("ask")], "Done.", then="Yes."), tools=[ask])
-    await agent.invoke_async("Go")
-    result = await agent.answer_async({"call_1:who": Deny()})
+    agent("Go")
+    result = agent.answer({"call_1:who": Deny()})
     assert results(result)["call_1"].outcome is Outcome.CANCELLED
 
 
@@ -76,9 +77,9 @@ async def test_a_hook_asks_about_a_call() -> None:
 
     model = ScriptedModel([Call("look"), Call("look")], "Done.", then="Yes.")
     agent = Agent(model, tools=till.tools(), hooks=[check])
-    await agent.invoke_async("Go")
+    agent("Go")
     assert till.looked == 0
-    result = await agent.answer_async({"call_1:may it look?": "yes", "call_2:may it look?": "no"})
+    result = agent.answer({"call_1:may it look?": "yes", "call_2:may it look?": "no"})
     assert till.looked == 1
     assert results(result)["call_1"].text == "seen"
     assert results(result)["call_2"].text == "it may not"
@@ -100,7 +101,7 @@ async def test_a_predicate_decides_and_one_that_fails_means_ask() -> None:
 
     calls = [Call("spend", {"amount": amount}) for amount in (5, 50, -1)]
     agent = Agent(ScriptedModel(calls, "Done.", then="Yes."), tools=[spend])
-    result = await agent.invoke_async("Go")
+    result = agent("Go")
     assert ran == [5]
     assert [each.call_id for each in result.interrupts] == ["call_2", "call_3"]
     assert "ValueError: what is that" in result.interrupts[1].reason
@@ -140,3 +141,42 @@ def test_an_agent_inside_an_agent_asks_through_it(memory: bool, restart: bool) -
     assert result.stop_reason == "end_turn"
     assert (till.paid, till.looked) == ([7], 2), "each look once, inside and outside"
     assert results(result)["call_1"].text == "The inner one is done."
+
+
+def test_a_question_that_holds_half_a_character_is_stored_and_answered(tmp_path: Path) -> None:
+    reasons: list[Any] = ["file \udcff", {"files": ["a", "\ud800"]}]
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        return str([ctx.interrupt(f"q{number}", reason) for number, reason in enumerate(reasons)])
+
+    model = ScriptedModel([Call("ask")], "Done.")
+    agent = Agent(model, tools=[ask], store=f"sqlite:///{tmp_path}/s.db", session="s")
+    first = agent("Go")
+    assert [each.reason for each in first.interrupts] == ["file \ufffd"]
+    second = agent.answer({"call_1:q0": 1})
+    assert [each.reason for each in second.interrupts] == [{"files": ["a", "\ufffd"]}]
+    assert results(agent.answer({"call_1:q1": 2}))["call_1"].text == "[1, 2]"
+
+
+def test_an_approval_whose_reason_holds_half_a_character_is_stored(tmp_path: Path) -> None:
+    def needs_approval(_: dict[str, Any]) -> bool:
+        raise OSError("file \udcff")
+
+    guarded = tool(name="guarded", requires_approval=needs_approval)(lambda: "ran")
+    model = ScriptedModel([Call("guarded")], "Done.")
+    agent = Agent(model, tools=[guarded], store=f"sqlite:///{tmp_path}/s.db", session="s")
+    (asked,) = (agent("Go")).interrupts
+    assert "OSError: file \ufffd" in asked.reason
+    assert results(agent.answer({asked.id: True}))["call_1"].text == "ran"
+
+
+def test_a_reason_without_a_json_form_is_an_error_in_words() -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        endless: list[Any] = []
+        endless.append(endless)
+        return ctx.interrupt("who", endless)
+
+    result = Agent(ScriptedModel([Call("ask")], "Done."), tools=[ask])("Go")
+    assert "must have a JSON form" in results(result)["call_1"].text

@@ -368,6 +368,7 @@ def test_going_on_without_an_event_loop() -> None:
 # --- Trying again -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.feature
 @virtual
 async def test_rewind_and_fork_begin_at_an_earlier_point() -> None:
     model = ScriptedModel("A.", [Call("slow", {"seconds": 1})], "B.", then="C.")
@@ -387,6 +388,7 @@ async def test_rewind_and_fork_begin_at_an_earlier_point() -> None:
     assert agent.messages == second.messages
 
 
+@pytest.mark.feature
 @virtual
 async def test_steering_shows_when_each_request_is_made() -> None:
     model = ScriptedModel([Say("A"), Stall()], "B.")

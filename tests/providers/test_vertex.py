@@ -105,7 +105,7 @@ def test_credentials_that_are_refused(service_account: Any) -> None:
             run = Agent(Vertex("gemini-2.5-flash", project="sky", base_url=server.url)).start("What colour?")
             with pytest.raises(AuthenticationFailed, match="gcloud auth"):
                 await run
-            assert all(request.path == "/token" for request in server.requests)
+            assert {request.path for request in server.requests} == {"/token"}
 
     asyncio.run(main())
 

@@ -33,6 +33,8 @@ class FaultyStore:
         self.usual: Fate = "lands"
         self.dead = False
         """Whether the process is gone: nothing it asks for is done any more."""
+        self.improper: list[BaseException] = []
+        """The exceptions other than `StoreError` with which late writes were refused."""
         self._held: list[Callable[[], None]] = []
         self._unanswered: list[Callable[[], None]] = []
 
@@ -65,11 +67,21 @@ class FaultyStore:
         elif fate == "late":
             self._held.append(lambda: pass_on(self._inner.write(lease, batch), answer))
         elif fate == "late and failed":
-            self._held.append(lambda: _ignore(self._inner.write(lease, batch)))
+            self._held.append(lambda: self._ignore(self._inner.write(lease, batch)))
             answer.set_exception(gone)
         elif fate == "fails":
             answer.set_exception(gone)
         return answer
+
+    def _ignore(self, done: Future[int]) -> None:
+        """A late write may be refused, by then: only that it is refused properly matters."""
+
+        def note(future: Future[int]) -> None:
+            error = future.exception()
+            if error is not None and not isinstance(error, StoreError):
+                self.improper.append(error)
+
+        done.add_done_callback(note)
 
     @property
     def has_pending(self) -> bool:
@@ -100,13 +112,3 @@ def pass_on(done: Future[Any], answer: Future[Any]) -> None:
             answer.set_exception(error)
 
     done.add_done_callback(tell)
-
-
-def _ignore(done: Future[int]) -> None:
-    """A late write may be refused, by then: only that it is refused properly matters."""
-
-    def check(future: Future[int]) -> None:
-        error = future.exception()
-        assert error is None or isinstance(error, StoreError), error
-
-    done.add_done_callback(check)

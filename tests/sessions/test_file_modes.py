@@ -14,7 +14,7 @@ from quiesce.models.scripted import ScriptedModel
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
 
-@pytest.mark.promise("P8")
+@pytest.mark.feature
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
 def test_a_new_store_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     before = os.umask(0o022)

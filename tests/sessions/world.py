@@ -223,6 +223,7 @@ class World:
         await self.recover()
         await self.look()
         await check_session(self.inner, self.name, list(self.seen.values()))
+        assert [error for process in self.processes for error in process.store.improper] == []
 
     async def close(self) -> None:
         """Leave nothing behind."""

@@ -19,6 +19,8 @@ from .workshop import Workshop
 
 pytestmark = pytest.mark.promise("P4", "P6")
 
+# The call that writes each path: of the lead, or of a sub-agent.
+CALLS = {"a": "a", "review": "n", "built": "x", "b": "b", "readme": "m", "tests": "y"}
 TURNS = 9  # of the lead and its sub-agents together; the whole task takes as many
 
 
@@ -120,14 +122,16 @@ def check(played: Play, *, undo: bool) -> None:
     check_log(shop)
     assert shop.requests <= TURNS
     last = results[-1].receipt
+    bills = [0, *(each.receipt.task.usage.calls for each in results if each.receipt.task is not None)]
+    assert bills[-1] == shop.requests, "each request that was sent is on the bill of the task"
     if not (undo and played.stopped):
         assert not [each for each in shop.log if each[0] == "-"]
         return
     done = [each[1:] for each in shop.log if each[0] == "+"]
     undone = [each[1:] for each in shop.log if each[0] == "-"]
     told = {each.call_id for each in last.undo if each.outcome is not Undone.UNDONE}
-    assert len(set(done) - set(undone)) <= len(told), "what is left is named on the receipt"
-    assert len(played.undone) >= len(undone)
+    assert {CALLS[path] for path in set(done) - set(undone)} <= told, "what is left is named on the receipt"
+    assert {CALLS[path] for path in undone} == set(played.undone), "what is said to be undone is undone"
 
 
 @pytest.mark.parametrize("undo", [True, False])

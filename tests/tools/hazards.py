@@ -37,12 +37,9 @@ def sign(book: str) -> None:
 
 
 def survivors(book: str) -> list[int]:
-    """The processes in the book that still exist. Zombies count."""
-    try:
-        lines = Path(book).read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    pairs = [line.split() for line in lines]
+    """The processes in the book that still exist. Zombies count. A book in which none has signed proves nothing."""
+    pairs = [line.split() for line in Path(book).read_text().splitlines()]
+    assert pairs, "no process has signed the book"
     return [int(pid) for pid, started in pairs if start_time(int(pid)) == started]
 
 

@@ -96,4 +96,4 @@ def test_a_sandbox_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyt
     calls = [Call("shell", {"command": "echo"}), Call("start_process", {"command": "echo"})]
     tools = coding_tools(str(tmp_path), approve="none", sandbox=True)
     result = asyncio.run(Agent(ScriptedModel(calls, then="Done."), tools=tools).invoke_async("Go."))
-    assert all("needs bwrap" in text for text in texts(result).values())
+    assert ["needs bwrap" in text for text in texts(result).values()] == [True, True]

@@ -102,6 +102,7 @@ def test_stopping_the_undo_at_every_point_is_told_truly(parallel: bool):
             said = [line for line in result.receipt.undo if line.outcome is Undone.UNDONE]
             unknown = [line for line in result.receipt.undo if line.outcome is Undone.UNKNOWN]
             assert len(said) <= len(undone(world.log)) <= len(said) + len(unknown)
+            assert {line.name[-1] for line in said} <= {entry[0] for entry in undone(world.log)}
             asyncio.run(result.undo())
             check_each_at_most_once(world)
             completed = sum(line.outcome is Outcome.COMPLETED for line in result.receipt.calls)

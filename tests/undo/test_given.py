@@ -101,6 +101,7 @@ async def test_an_argument_that_cannot_be_copied_is_given_as_it_is():
     assert seen == ["one"]
 
 
+@pytest.mark.feature
 def test_an_undo_that_wants_the_context_is_refused_when_it_is_registered():
     @tool
     async def book(room: str, ctx: ToolContext) -> str:
@@ -112,6 +113,7 @@ def test_an_undo_that_wants_the_context_is_refused_when_it_is_registered():
         async def unbook(room: str, ctx: ToolContext) -> None: ...
 
 
+@pytest.mark.feature
 def test_what_cannot_be_called_is_refused():
     @tool
     async def book(room: str) -> str:
