@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -85,7 +85,7 @@ async def _count(model: Model, count: _Count, request: ModelRequest, received: R
 
 
 async def _count_text(model: Model, count: _Count, text: str) -> int | None:
-    can_be_kept = isinstance(model, Hashable) and hasattr(model, "__weakref__")
+    can_be_kept = getattr(model, "__hash__", None) is not None and hasattr(model, "__weakref__")
     frame = _frames.get(model) if can_be_kept else None
     if frame is None:
         one = await count(_text_request(_SHORTEST))
