@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from .conversation.conversation import Conversation, ConversationState
 from .conversation.sealing import SENTENCES
-from .errors import InterruptError, ToolError
+from .errors import ConfigurationError, InterruptError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import AssistantMessage, Outcome, Text, ToolResult
 from .receipt import undo_note
 from .result import RunResult
+from .run.config import RunConfig
 from .run.handle import Run, wait_for, wait_shielded
 from .run.handoff import Successor, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
@@ -181,8 +182,10 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
 
     The turn in which it is called is finished first. From the next turn on, the model, instructions, tools, output type
     and state are those of `agent`; the run's token, limits and bill stay, and the hooks of both are called. Only one
-    handoff per turn counts; a second one is a tool error.
+    handoff per turn counts; a second one is a tool error. Raises `ConfigurationError` for what is not an agent.
     """
+    if not isinstance(getattr(agent, "config", None), RunConfig):
+        raise ConfigurationError(f"{agent!r} is not an agent.", todo="Use handoff(agent).")
 
     async def hand_off(context: ToolContext) -> str:
         request_handoff(context, agent)

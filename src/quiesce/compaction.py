@@ -131,7 +131,7 @@ class Summarise:
         self._keep: Final = _positive("keep", keep) or max(1, self._tokens // 2)
         if self._keep >= self._tokens:
             raise ConfigurationError("Summarise keeps more than it allows.", todo="Make keep smaller than tokens.")
-        if not instructions.strip():
+        if not isinstance(instructions, str) or not instructions.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("Summarise without instructions.", todo="Say what a summary is to contain.")
         self._model: Final = None if model is None else resolve_model(model)
         self._instructions: Final = instructions

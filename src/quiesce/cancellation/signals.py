@@ -128,6 +128,9 @@ def stop_on_signals(
     Raises `ConfigurationError` outside the main thread, when the block is entered, and for an empty list of modes;
     `UnknownMode` for a mode that does not exist.
     """
+    for given in (signals, modes):
+        if not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"stop_on_signals got {given!r}.", todo="Use lists for signals and modes.")
     if not modes:
         raise ConfigurationError(
             "stop_on_signals needs at least one mode.", todo=f"Leave it out for {', '.join(LADDER)}."

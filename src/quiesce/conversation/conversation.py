@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from .._exact import NotJSON, exact
 from ..cancellation import Mode, Source
-from ..errors import InvalidConversation, UnknownInterrupt
+from ..errors import ConfigurationError, InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message, UserMessage
 from ..task import Task
@@ -81,6 +81,8 @@ class Conversation:
 
     def __init__(self, messages: Sequence[Message] = (), *, pending: PendingTurn | None = None) -> None:
         messages = _checked_messages(messages)
+        if not isinstance(pending, PendingTurn | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"pending={pending!r} is no pending turn.", todo="Use Conversation.pending.")
         found = faults(messages if pending is None else (*messages, *seal_pending(pending, DEFAULT_CUT_NOTE)))
         if pending is None and messages and not isinstance(messages[-1], AssistantMessage):
             found = (*found, "a conversation to continue must end with an assistant message")

@@ -294,9 +294,15 @@ async def stdio_transport(process: ServerProcess) -> AsyncGenerator[tuple[Any, A
 
 
 def as_command(argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> ServerCommand:
-    """A command from what a user gave. Raises `ConfigurationError` for an empty one."""
+    """A command from what a user gave. Raises `ConfigurationError` for an empty one, and for what is no text."""
     if not argv or not argv[0]:
         raise ConfigurationError("An MCP server needs a command.", todo='MCPServer.stdio("uvx", "mcp-server-git")')
-    return ServerCommand(
-        tuple(map(os.fspath, argv)), None if env is None else dict(env), None if cwd is None else os.fspath(cwd)
-    )
+    try:
+        return ServerCommand(
+            tuple(map(os.fspath, argv)), None if env is None else dict(env), None if cwd is None else os.fspath(cwd)
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"The MCP server {argv[0]!r} cannot be started like this: {error}.",
+            todo="Use texts, env as a dictionary of texts, and a folder.",
+        ) from None

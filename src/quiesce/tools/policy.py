@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from threading import TIMEOUT_MAX
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -43,6 +44,10 @@ class ToolStopPolicy(Struct, frozen=True):
     inherit_env: bool | tuple[str, ...] = True
 
 
+# Above the longest wait of a thread, and the most memory of a process, no number is a limit.
+_MOST: Final = {"timeout": TIMEOUT_MAX, "max_cpu": TIMEOUT_MAX, "max_memory": 1 << 62}
+
+
 def is_number(value: object) -> bool:
     """Whether this is a number, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -64,10 +69,10 @@ def make_stop_policy(
         raise ConfigurationError(
             f"There is no stop policy {on_stop!r}.", todo=f"Use one of: {', '.join(_DEFAULT_GRACE)}."
         )
-    if grace is not None and not (is_number(grace) and 0 <= grace < float("inf")):
+    if grace is not None and not (is_number(grace) and 0 <= grace <= TIMEOUT_MAX):
         raise ConfigurationError(f"A grace of {grace!r} seconds is not possible.", todo="Use a number from 0 up.")
     for name, value in (("timeout", timeout), ("max_memory", max_memory), ("max_cpu", max_cpu)):
-        if value is not None and not (is_number(value) and 0 < value < float("inf")):
+        if value is not None and not (is_number(value) and 0 < value <= _MOST[name]):
             raise ConfigurationError(
                 f"{name}={value!r} is not possible.", todo="Use a number above 0, or leave it out."
             )

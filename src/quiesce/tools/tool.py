@@ -24,6 +24,7 @@ from typing import (
     runtime_checkable,
 )
 
+from ..conversation.answer import well_formed
 from ..errors import InvalidTool, ToolError
 from ..interrupts import Approval
 from ..models.base import ToolSpec
@@ -117,7 +118,7 @@ class Tool(Generic[P, R]):
         self.handoff_to: HandoffTarget | None = None
         """The agent that continues after a turn in which this tool was called."""
         summary, self._argument_notes = read_docstring(inspect.getdoc(function) or "")
-        self.description: Final = options.get("description") or summary or self.name
+        self.description: Final = well_formed(options.get("description") or summary or self.name)
 
     def with_(self, **changes: Unpack[ToolOptions]) -> Tool[P, R]:
         """A copy of this tool with other options, such as `requires_approval=True`. All else stays, also the undo.

@@ -28,11 +28,11 @@ def resolve_store(where: object = None) -> SessionStore:
         case None:
             return _shared(f"sqlite:///{default_path()}")
         case os.PathLike():
-            return _shared(f"sqlite:///{Path(where).expanduser().absolute()}")  # pyright: ignore[reportUnknownArgumentType]
+            return _shared(_file_url(os.fspath(where)))  # pyright: ignore[reportUnknownArgumentType]
         case str() if "://" in where or where == "memory":
             return _shared(where)
         case str():
-            return _shared(f"sqlite:///{Path(where).expanduser().absolute()}")
+            return _shared(_file_url(where))
         case SessionStore():
             return where
         case Store():
@@ -43,6 +43,16 @@ def resolve_store(where: object = None) -> SessionStore:
             raise ConfigurationError(
                 f"store={where!r} is not a store.", todo='Use a path, a URL such as "postgresql://...", or a Store.'
             )
+
+
+def _file_url(path: str | bytes) -> str:
+    try:
+        is_valid = bool(path.strip()) and b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_valid = False
+    if not is_valid:
+        raise ConfigurationError(f"store={path!r} is not the name of a file.", todo='Use a path such as "sessions.db".')
+    return f"sqlite:///{Path(os.fsdecode(path)).expanduser().absolute()}"
 
 
 def default_path() -> Path:

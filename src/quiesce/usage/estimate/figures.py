@@ -374,7 +374,7 @@ def _capped(span: Span, most: int | None) -> Span:
     """No answer is longer than the request allows."""
     if most is None or (span.high is not None and span.high <= most):
         return span
-    return Span(span.value, span.low, max(float(most), span.low), span.source)
+    return Span(span.value, span.low, max(float(max(most, 0)), span.low), span.source)
 
 
 def refused() -> TokenUsage:
