@@ -21,6 +21,7 @@ from quiesce.sessions.queue.busy_policy import BusyPolicy
 from quiesce.sessions.records import Lease
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
+from quiesce.testing import run_virtual
 
 pytestmark = pytest.mark.promise("P5")
 
@@ -147,3 +148,43 @@ async def test_a_slow_store_is_not_asked_for_sessions_that_no_run_waits_for(tmp_
     held.result()
     assert store.sessions().result() == []
     store.close().result()
+
+
+async def test_a_deletion_that_is_cancelled_leaves_no_lease() -> None:
+    """Other processes had to wait until it was over, and no run was there."""
+    store = MemoryStore()
+    await Agent(ScriptedModel("Hello."), session=Session("s", store)).invoke_async("Hi")
+    for steps in range(4):
+        deleting = asyncio.create_task(Session("s", store).delete())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        deleting.cancel()
+        await asyncio.wait((deleting,))
+        assert [each.holder for each in store.sessions().result()] in ([None], [])
+
+
+class Hanging(MemoryStore):
+    """Does not answer when a prompt is to be queued, or is to leave the queue."""
+
+    def enqueue(self, *args: Any, **options: Any) -> Future[int]:
+        return Future() if self.hangs_at == "enqueue" else super().enqueue(*args, **options)
+
+    def withdraw(self, *args: Any, **options: Any) -> Future[Any]:
+        return Future() if self.hangs_at == "withdraw" else super().withdraw(*args, **options)
+
+    hangs_at = ""
+
+
+@pytest.mark.promise("P1", "P5")
+@pytest.mark.parametrize("call", ["enqueue", "withdraw"])
+def test_a_store_that_does_not_answer_in_the_queue_is_waited_for_no_longer_than_elsewhere(call: str) -> None:
+    async def main() -> None:
+        store, loop = Hanging(), asyncio.get_running_loop()
+        await Session("s", store).open(loop.create_future())
+        store.hangs_at, give_up = call, loop.create_future()
+        loop.call_later(5, give_up.set_result, None)
+        with pytest.raises((StoreUnavailable, SessionBusy)):
+            async with asyncio.timeout(60):
+                await Session("s", store).open(give_up, BusyPolicy("queue", user_message("Hello.")))
+
+    run_virtual(main())

@@ -375,3 +375,26 @@ def test_a_stop_waits_a_moment_for_prompts_of_others_to_be_returned_and_leaves_n
         await second
 
     run_virtual(main())
+
+
+class Mistaken(MemoryStore):
+    """A store of one's own with a mistake: it raises what is no `StoreError`."""
+
+    def acquire(self, *args: Any, **options: Any) -> Future[Any]:
+        raise TypeError("a mistake in the store")
+
+
+@pytest.mark.promise("P7")
+def test_a_store_with_a_mistake_fails_the_run_which_is_not_reported_as_cancelled() -> None:
+    run = run_virtual(_start_and_wait(Agent(ScriptedModel("Never."), session=Session("s", Mistaken()))))
+    result = run.inspect().result
+    assert result is not None
+    assert (result.stop_reason, [each.text for each in result.unsent]) == ("error", ["Go"])
+    assert isinstance(result.error, StoreError)
+    assert "a mistake in the store" in result.error.detail
+
+
+async def _start_and_wait(agent: Agent) -> Any:
+    run = agent.start("Go")
+    await run.stopped()
+    return run

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,13 +13,17 @@ import pytest
 
 from quiesce import Agent, Session, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import SessionBusy
+from quiesce.errors import SessionBusy, StoreUnavailable
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
 from quiesce.sessions.queue.prompts import QueuedPrompt, QueueRequest, decide_lease
-from quiesce.sessions.records import Holder, SessionInfo, holder
+from quiesce.sessions.queue.subscribers import Subscribers
+from quiesce.sessions.records import Holder, Lease, SessionInfo, holder
 from quiesce.sessions.store import SessionStore
-from quiesce.testing import Call, Say, ScriptedModel, Stall
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
+from quiesce.sessions.stores.sqlite_listener import SQLiteListener
+from quiesce.testing import Call, Say, ScriptedModel, Stall, run_virtual
 
 from .conftest import StoreMaker
 
@@ -240,3 +247,51 @@ def test_admission() -> None:
     assert not getattr(
         decide_lease(info(), [prompt(2, kind="cancel"), prompt(3, "me")], me, 3).busy, "overtaken", False
     )
+
+
+class Interrupted(MemoryStore):
+    """Cannot be read at the moment when the first prompt is in the queue."""
+
+    failed = False
+
+    def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
+        found = super().queued_prompts(lease)
+        if self.failed or not found.result():
+            return found
+        self.failed, failing = True, Future[list[QueuedPrompt]]()
+        failing.set_exception(StoreUnavailable("The store is away."))
+        return failing
+
+
+@pytest.mark.promise("P1")
+def test_a_stop_in_the_queue_is_read_again_when_the_store_failed_for_a_moment() -> None:
+    """It was not: the run went on, and the newer prompt waited for it."""
+
+    async def main() -> None:
+        store = Interrupted()
+        first = agent(store, [Say("Well"), Stall()]).start("One")
+        await speaking(first)
+        async with asyncio.timeout(60):
+            assert (await agent(store, on_busy="cancel_previous").invoke_async("Two")).stop_reason == "end_turn"
+        assert (store.failed, (await first).stop_reason) == (True, "cancelled")
+
+    run_virtual(main())
+
+
+def test_a_change_of_a_file_is_noticed_although_the_first_look_failed(tmp_path: Path) -> None:
+    store, subscribers, heard = SQLiteStore(tmp_path / "s.db"), Subscribers(), list[str]()
+    subscribers.add("s", lambda: heard.append("s"))
+    store.acquire("s", holder("me"), seconds=60).result()
+    db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    listener = SQLiteListener(subscribers, lambda: db)
+    listener.check()
+    heard.clear()
+    store.enqueue("s", QueueRequest("cancel", holder("you"), 60)).result()
+    db.set_authorizer(lambda *what: sqlite3.SQLITE_DENY if "letters" in what else sqlite3.SQLITE_OK)
+    with pytest.raises(sqlite3.DatabaseError):
+        listener.check()
+    db.set_authorizer(None)
+    listener.check()
+    assert heard == ["s"]
+    db.close()
+    store.close().result()

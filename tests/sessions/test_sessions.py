@@ -12,6 +12,7 @@ from quiesce import Agent, Conversation, Session, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
+from quiesce.fleet import Fleet
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.run.handle import state_of
@@ -260,6 +261,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
 # --- Configuration ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.feature
 def test_stores_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIESCE_HOME", str(tmp_path))
     assert default_path() == tmp_path / "sessions.db"
@@ -272,6 +274,17 @@ def test_stores_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             resolve_store(wrong)
 
 
+@pytest.mark.promise("P9")
+@pytest.mark.parametrize("password", ["secret#1", "secret/1", "secret?", "secret@1", "[secret", "1?secret", "1/secret"])
+@pytest.mark.parametrize("kind", [lambda url: Session("s", url), Fleet])
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(kind: Any, password: str) -> None:
+    """An error said it: `postgresql://me:secret: ValueError: invalid literal for int() with base 10: 'secret'`."""
+    with pytest.raises(ConfigurationError, match="%23") as caught:
+        kind(f"postgresql://me:{password}@db/x")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.feature
 def test_what_makes_no_sense_is_refused() -> None:
     store = MemoryStore()
     for options in (
@@ -300,3 +313,24 @@ def test_the_sync_api_and_a_session_that_is_only_read(new_store: StoreMaker) -> 
     assert reader.load_sync() == agent.messages
     assert asyncio.run(reader.load()) == agent.messages
     close_portals()
+
+
+@pytest.mark.promise("P8")
+async def test_a_session_is_not_deleted_under_a_run_of_its_own() -> None:
+    """The run lost its lease, and what it had saved was gone."""
+    session = Session("s", MemoryStore())
+    run = Agent(ScriptedModel([Say("Words."), Stall()]), session=session).start("Go")
+    async for event in run:
+        if isinstance(event, TextDelta):
+            with pytest.raises(ConversationBusy, match=run.id):
+                await session.delete()
+            run.cancel()
+    assert (await run.stopped()).saved
+    await session.delete()
+    assert session.store.sessions().result() == []
+
+
+@pytest.mark.parametrize("name", ["", " ", "\0", "\ud800", Path("\0")])
+def test_a_name_that_no_file_has_is_no_store(name: str | Path) -> None:
+    with pytest.raises(ConfigurationError, match="is not the name of a file"):
+        resolve_store(name)

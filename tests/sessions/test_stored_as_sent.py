@@ -124,7 +124,7 @@ def plain(value: Any) -> Any:
 # --- What is sent --------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=30).filter(str.strip)
-any_words = st.text(min_size=1, max_size=30)  # with halves of surrogate pairs
+any_words = st.text(st.characters(), min_size=1, max_size=30)  # with halves of surrogate pairs
 texts = words | words.map(Phrase) | st.just(Colour.RED)
 blobs = st.binary(min_size=1, max_size=50) | st.binary(min_size=1, max_size=50).map(Blob)
 numbers = (
@@ -265,8 +265,11 @@ def check_answer(answer: AssistantMessage, deltas: list[Delta], arguments: str) 
     sent = [each for each in deltas if isinstance(each, ProviderPartDelta)]
     kept = [each for each in answer.content if isinstance(each, ProviderPart)]
     assert kept == [ProviderPart(plain(each.provider), plain(each.kind), plain(each.data)) for each in sent]
+    for delta, part in ((TextDelta, Text), (ReasoningDelta, Reasoning)):
+        said = "".join(plain(each.text) for each in deltas if isinstance(each, delta))
+        assert letters("".join(each.text for each in answer.content if isinstance(each, part))) == letters(said)
     signatures = [plain(each.signature) for each in deltas if isinstance(each, ReasoningDelta) and each.signature]
-    assert {each.signature for each in answer.content if isinstance(each, Reasoning)} - {None} <= set(signatures)
+    assert [each.signature for each in answer.content if isinstance(each, Reasoning) and each.signature] == signatures
     try:
         meant = json.loads(arguments, parse_constant=lambda _: float("nan"))
     except ValueError:
@@ -275,6 +278,11 @@ def check_answer(answer: AssistantMessage, deltas: list[Delta], arguments: str) 
     if isinstance(meant, dict) and is_plain(meant):
         assert call.arguments == meant
         assert call.unparsed is None
+
+
+def letters(text: str) -> str:
+    """A text without blanks, which are not kept alone, and without halves of characters and what comes of them."""
+    return "".join(each for each in text if not each.isspace() and (each < "\ud800" or "\ue000" <= each < "\ufffd"))
 
 
 def is_plain(value: Any) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +15,10 @@ from quiesce.errors import LeaseLost, SessionBusy, SessionExists, SessionNotFoun
 from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolProgress
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.export import export_session, import_session
-from quiesce.sessions.journal.rows import Commit, decode_row, encode, pack
-from quiesce.sessions.records import Holder, RunBegin, RunEnd, WriteBatch, holder
+from quiesce.sessions.journal.rows import Commit, decode_row, encode, pack, unpack
+from quiesce.sessions.records import AcquiredSession, Holder, RunBegin, RunEnd, Snapshot, WriteBatch, holder
 from quiesce.sessions.store import SessionStore
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.schema import SQLITE_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
@@ -52,6 +56,12 @@ def test_what_is_written_is_read_by_others(new_store: StoreMaker) -> None:
     ]
     (run,) = store.runs("s").result()
     assert (run.run_id, run.status, run.reason) == ("r1", "ended", "end_turn")
+
+
+def test_no_event_has_so_high_a_number(store: SessionStore) -> None:
+    store.write(taken(store).lease, batch()).result()
+    for after in (2, 2**63 - 1, 2**64):
+        assert list(unpack(store.rows("s", "r1", after=after).result(), after)) == []
 
 
 def test_a_batch_written_twice_is_there_once(store: SessionStore) -> None:
@@ -193,11 +203,69 @@ def test_export_and_import_are_the_same_session(store: SessionStore) -> None:
     assert again[1:] == lines[1:]
     with pytest.raises(SessionExists):
         import_session(store, lines)
-    for broken in (lines[1:], lines[:2], [b"what?"], []):
+    value = b'{"line":"value","key":"k","value":"no base64"}'
+    for broken in (lines[1:], lines[:2], lines[:-1], [*lines, lines[-1]], [*lines[:-1], value], [b"what?"], []):
         with pytest.raises(StoreDamaged):
             import_session(store, broken, name="u")
     with pytest.raises(SessionNotFound):
         store.load("u").result()
+
+
+class Meanwhile(MemoryStore):
+    """Something else is done right after the first call of `after`, or right before the first call of `before`."""
+
+    def __init__(self, **what: Callable[[SessionStore], None]) -> None:
+        super().__init__()
+        self._what = what
+
+    def load(self, session: str) -> Future[Snapshot]:
+        found = super().load(session)
+        self._what.pop("after_load", lambda _: None)(self)
+        return found
+
+    def acquire(self, *args: Any, **options: Any) -> Future[AcquiredSession]:
+        self._what.pop("before_acquire", lambda _: None)(self)
+        return super().acquire(*args, **options)
+
+
+def test_an_export_is_of_one_moment_although_a_run_goes_on() -> None:
+    """The messages were those before the end of the run, and the run was exported as ended: its answer was lost."""
+    target, lease = MemoryStore(), None
+
+    def end_and_begin_another(store: SessionStore) -> None:
+        assert lease is not None
+        ending = batch(first=2, row=2, end="end_turn")
+        ending.begin = None
+        store.write(lease, ending).result()
+        store.write(lease, batch("r2", first=4)).result()
+
+    store = Meanwhile(after_load=end_and_begin_another)
+    lease = taken(store).lease
+    store.write(lease, batch()).result()
+    import_session(target, export_session(store, "s"))
+    found, runs = target.load("s").result(), target.runs("s").result()
+    rows = [target.rows("s", run.run_id, marks=True).result() for run in runs]
+    assert (len(found.messages), [run.status for run in runs], list(map(len, rows))) in (
+        (2, ["running"], [2]),
+        (6, ["ended", "running"], [4, 2]),
+    )
+
+
+def test_an_import_does_not_touch_a_session_that_is_made_meanwhile() -> None:
+    source = MemoryStore()
+    lease = taken(source).lease
+    source.write(lease, batch(end="end_turn")).result()
+
+    def make(store: SessionStore) -> None:
+        lease = taken(store).lease
+        store.write(lease, batch("theirs", end="end_turn")).result()
+        store.release(lease).result()
+
+    target = Meanwhile(before_acquire=make)
+    with pytest.raises(SessionExists):
+        import_session(target, export_session(source, "s"))
+    assert [run.run_id for run in target.runs("s").result()] == ["theirs"]
+    assert target.sessions().result()[0].holder is None
 
 
 def test_pieces_are_merged_and_nothing_else() -> None:

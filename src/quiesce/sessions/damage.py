@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ..conversation.conversation import TASK
 from ..conversation.sealing import last_complete_turn
 from ..conversation.validity import faults
 from ..errors import StoreDamaged
 from ..interrupts import PendingTurn
 from ..messages import Message
+from ..task import Task
 from .journal.rows import JournalRow, decode_messages, decode_row
 from .records import Snapshot
+from .state import STATE
 
 # Where a turn that waits for a person is kept.
 PENDING: Final = "conversation.pending"
+# The values that every run of the session reads: what each is called, and its type.
+_READ_BY_RUNS: Final[dict[str, tuple[str, Any]]] = {
+    PENDING: ("turn that waits for a person", PendingTurn | None),
+    STATE: ("state", dict[str, Any]),
+    TASK: ("task", Task),
+}
 
 
 class StoredConversation(NamedTuple):
@@ -54,11 +63,22 @@ def read_undamaged(snapshot: Snapshot) -> Reading:
         damage = f"It is not a valid conversation: {'; '.join(wrong[:3])}."
     if damage:
         return Reading(StoredConversation(_valid_part(messages)), damage)
-    try:
-        pending = msgspec.json.decode(snapshot.values.get(PENDING, b"null"), type=PendingTurn | None)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        return Reading(StoredConversation(messages), f"The turn that waits for a person cannot be read: {error}.")
-    return Reading(StoredConversation(messages, pending))
+    unread = unread_values(snapshot.values)
+    pending = None if PENDING in unread else snapshot.values.get(PENDING, b"null")
+    found = msgspec.json.decode(pending or b"null", type=PendingTurn | None)
+    return Reading(StoredConversation(messages, found), next(iter(unread.values()), ""))
+
+
+def unread_values(values: Mapping[str, bytes]) -> dict[str, str]:
+    """The values that a run needs and that cannot be read: for each, why."""
+    unread: dict[str, str] = {}
+    for key, (name, kind) in _READ_BY_RUNS.items():
+        try:
+            if key in values:
+                msgspec.json.decode(values[key], type=kind)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            unread[key] = f"The {name} cannot be read: {error}."
+    return unread
 
 
 def _decoded(payloads: Sequence[bytes]) -> tuple[tuple[Message, ...], str]:

@@ -5,7 +5,6 @@ An export has everything of the session except its lease, so that an import give
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -16,7 +15,7 @@ from msgspec import Raw, Struct
 from ..conversation.validity import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
-from .records import RunBegin, RunEnd, StoredRunStatus, WriteBatch, holder
+from .records import RunBegin, RunEnd, RunRecord, Snapshot, StoredRunStatus, WriteBatch, holder
 from .store import SessionStore
 
 VERSION: Final = 1
@@ -27,6 +26,8 @@ class _Head(Struct, frozen=True, tag="session", tag_field="line"):
     name: str
     created: float
     length: int
+    lines: int | None = None
+    """How many lines follow; None in exports of older versions."""
 
 
 class _Message(Struct, frozen=True, tag="message", tag_field="line"):
@@ -52,25 +53,43 @@ class _Event(Struct, frozen=True, tag="event", tag_field="line", omit_defaults=T
 
 class _Value(Struct, frozen=True, tag="value", tag_field="line"):
     key: str
-    value: str
+    value: bytes
 
 
 _Line = _Head | _Message | _Run | _Event | _Value
 
 
 def export_session(store: SessionStore, name: str) -> Iterator[bytes]:
-    """The lines of a session. Blocks; raises `SessionNotFound` or another `StoreError`."""
-    snapshot = store.load(name).result()
+    """The lines of a session at one moment. Blocks; raises `SessionNotFound` or another `StoreError`."""
+    snapshot, runs = _at_one_moment(store, name)
+    lines = [_line(_Message(Raw(payload))) for payload in snapshot.messages]
+    for run in runs:
+        head = _Run(run.run_id, run.agent, run.started, run.status, run.reason, run.ended, Raw(run.detail))
+        lines.append(_line(head))
+        rows = store.rows(name, run.run_id, marks=True).result()
+        if run.run_id in snapshot.unfinished:  # it may have gone on
+            rows = rows[: len(snapshot.unfinished[run.run_id])]
+        lines += [_line(_Event(run.run_id, Raw(row.payload), row.number, row.lengths)) for row in rows]
+    lines += [_line(_Value(key, value)) for key, value in sorted(snapshot.values.items())]
     info = snapshot.info
-    yield _line(_Head(VERSION, name, info.created, info.length))
-    for payload in snapshot.messages:
-        yield _line(_Message(Raw(payload)))
-    for run in store.runs(name).result():
-        yield _line(_Run(run.run_id, run.agent, run.started, run.status, run.reason, run.ended, Raw(run.detail)))
-        for row in store.rows(name, run.run_id, marks=True).result():
-            yield _line(_Event(run.run_id, Raw(row.payload), row.number, row.lengths))
-    for key, value in sorted(snapshot.values.items()):
-        yield _line(_Value(key, base64.b64encode(value).decode()))
+    yield _line(_Head(VERSION, name, info.created, info.length, len(lines)))
+    yield from lines
+
+
+def _at_one_moment(store: SessionStore, name: str) -> tuple[Snapshot, list[RunRecord]]:
+    """A session, and its runs as they were when it was read."""
+    runs = store.runs(name).result()
+    while True:
+        snapshot, before = store.load(name).result(), runs
+        runs = store.runs(name).result()
+        if [run.run_id for run in runs] == [run.run_id for run in before]:
+            return snapshot, [_as_in(snapshot, run) for run in runs]
+
+
+def _as_in(snapshot: Snapshot, run: RunRecord) -> RunRecord:
+    if run.run_id in snapshot.unfinished:
+        return RunRecord(run.run_id, run.agent, run.started, "running")
+    return run
 
 
 def import_session(store: SessionStore, lines: Iterable[bytes], *, name: str | None = None) -> str:
@@ -83,6 +102,8 @@ def import_session(store: SessionStore, lines: Iterable[bytes], *, name: str | N
     messages = [bytes(line.message) for line in rest if isinstance(line, _Message)]
     if len(messages) != head.length:
         raise StoreDamaged(f"The export has {len(messages)} of {head.length} messages.")
+    if head.lines not in (None, len(rest)):
+        raise StoreDamaged(f"The export has {len(rest)} of {head.lines} lines after the first.")
     conversation = decode_messages(messages)
     is_running = any(isinstance(line, _Run) and line.status == "running" for line in rest)
     wrong = () if is_running else faults(conversation)
@@ -90,10 +111,13 @@ def import_session(store: SessionStore, lines: Iterable[bytes], *, name: str | N
         raise StoreDamaged(f"The export is not a valid conversation: {'; '.join(wrong[:3])}.")
     _check_absent(store, name)
     lease = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result().lease
+    if lease.revision:  # it was made a moment ago
+        store.release(lease).result()
+        raise _exists(name)
     try:
         batches = list(_batches(rest))
         batches[-1].messages = list(conversation)
-        batches[-1].values = {line.key: base64.b64decode(line.value) for line in rest if isinstance(line, _Value)}
+        batches[-1].values = {line.key: line.value for line in rest if isinstance(line, _Value)}
         for batch in batches:
             store.write(lease, batch).result()
     except BaseException:
@@ -109,7 +133,11 @@ def _check_absent(store: SessionStore, name: str) -> None:
         store.load(name).result()
     except SessionNotFound:
         return
-    raise SessionExists(f"There is a session {name!r} already.")
+    raise _exists(name)
+
+
+def _exists(name: str) -> SessionExists:
+    return SessionExists(f"There is a session {name!r} already.")
 
 
 def _batches(lines: list[Any]) -> Iterator[WriteBatch]:

@@ -1,4 +1,4 @@
-"""Why a run has saved nothing."""
+"""The error of a run that has saved nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..errors import StoreUnavailable
 
 
 def ended_too_soon() -> StoreUnavailable:
-    """Why nothing of a run is saved that ended before its session was open."""
+    """The error of a run that ended before its session was open: nothing of it is saved."""
     return StoreUnavailable(
         "The run ended before its session was open; the prompt is not in it.",
         kept="The prompt is in result.unsent.",

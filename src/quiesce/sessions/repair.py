@@ -5,16 +5,22 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from .damage import PENDING, read_rows, read_undamaged
+from ..conversation.conversation import TASK
+from ..task import Task
+from .damage import PENDING, read_rows, read_undamaged, unread_values
 from .journal.buffer import WRITER
 from .journal.recovery import Crash
 from .journal.rows import encode
 from .records import Lease, RunEnd, Snapshot, WriteBatch, holder
+from .state import STATE
 from .store import SessionStore
+
+# What a value is set to that cannot be read.
+_EMPTY: Final = {PENDING: b"null", STATE: b"{}", TASK: encode(Task("", 0.0))}
 
 
 class Repair(NamedTuple):
@@ -43,7 +49,7 @@ def repair_session(store: SessionStore, name: str, keep: Callable[[list[bytes]],
 def _repair(
     store: SessionStore, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]
 ) -> Repair | None:
-    (messages, _), damage = read_undamaged(snapshot)
+    (messages, pending), damage = read_undamaged(snapshot)
     if not damage:
         unread = (read_rows(rows)[1] for rows in snapshot.unfinished.values())
         damage = next((what for what in unread if what), "")
@@ -51,9 +57,10 @@ def _repair(
         return None
     kept = len(messages)
     cut = [_as_json(payload) for payload in snapshot.messages[kept:]]
-    pending = snapshot.values.get(PENDING, b"null")
-    if pending != b"null":
-        cut.append(_as_json(pending))
+    reset = set(unread_values(snapshot.values))
+    if pending is None or snapshot.unfinished:
+        reset.add(PENDING)
+    cut += [_as_json(found) for found in map(snapshot.values.get, sorted(reset)) if found not in (None, b"null")]
     if cut:
         keep(cut)
     runs = store.runs(lease.session).result()
@@ -63,7 +70,7 @@ def _repair(
         store.write(lease, ending).result()
     cutting = WriteBatch(runs[-1].run_id if runs else "repair")
     cutting.first_message, cutting.cuts = kept, True
-    cutting.values = {PENDING: b"null", WRITER: f"repair-{uuid.uuid4().hex}".encode()}
+    cutting.values = {key: _EMPTY[key] for key in reset} | {WRITER: f"repair-{uuid.uuid4().hex}".encode()}
     store.write(lease, cutting).result()
     return Repair(damage, kept, cut)
 

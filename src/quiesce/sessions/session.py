@@ -7,6 +7,8 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from threading import TIMEOUT_MAX
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -14,7 +16,15 @@ import msgspec
 from .._exact import exact_text
 from ..conversation.conversation import TASK, Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE, close_turn
-from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
+from ..errors import (
+    ConfigurationError,
+    ConversationBusy,
+    SessionNotFound,
+    StateNotSaved,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
@@ -28,8 +38,8 @@ from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.busy_policy import BusyPolicy
 from .queue.waiting import SessionWaiter, observed
-from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch, holder
-from .state import STATE, unsavable
+from .records import AcquiredSession, Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch, holder
+from .state import STATE, read_state, unsavable
 from .store import SessionStore
 from .stores.resolve import resolve_store
 
@@ -248,7 +258,7 @@ class Session(Conversation):
     def _save_state(self, journal: Journal) -> None:
         """Save the state with the messages of the same batch, if it has changed and has a JSON form."""
         if self._shared_state is None or unsavable(self._shared_state) is not None:
-            return  # the run fails with words about it as soon as it may
+            return  # `check_state` fails the run
         encoded = encode(self._shared_state)
         if encoded != self.values.get(STATE, b"{}"):
             journal.set_value(STATE, encoded)
@@ -260,14 +270,14 @@ class Session(Conversation):
             raise StateNotSaved(f"{where} has no JSON form, so the state of session {self.name!r} cannot be saved.")
 
     def _read_state(self, values: Mapping[str, bytes]) -> None:
-        """Show the stored state, unless it is the one that was shown: what was changed here since then is kept."""
+        """Show the stored state. If it is the one that was shown before, the state here stays, with its changes."""
         found = values.get(STATE)
         if self._shared_state is None or found != self._stored.state:
             self._show_state(found)
             self._stored.state = found
 
     def _show_state(self, found: bytes | None) -> None:
-        self.replace_state(None if found is None else msgspec.json.decode(found))
+        self.replace_state(read_state(found))
 
     # --- For the run's journal ----------------------------------------------------------------------------------
 
@@ -318,14 +328,22 @@ class Session(Conversation):
             self._waiter.abandon()
 
     async def delete(self) -> None:
-        """Delete the session from its store, while no run uses it. Raises `SessionNotFound` or `SessionBusy`.
+        """Delete the session from its store, while no run uses it.
 
-        A lease that a run here could not give back, because the store failed, does not count.
+        Raises `SessionNotFound`, `ConversationBusy` while a run here uses it, and `SessionBusy` while another process
+        does. A lease that a run here could not give back, because the store failed, does not count.
         """
+        if self.holder is not None:
+            raise ConversationBusy(self.holder)
         await asyncio.wrap_future(self.store.load(self.name))  # so that none is made
-        mine = await asyncio.wrap_future(self.store.acquire(self.name, holder(self._owner), seconds=self.lease))
-        await asyncio.wrap_future(self.store.release(mine.lease))
+        mine = self.store.acquire(self.name, holder(self._owner), seconds=self.lease)
+        mine.add_done_callback(self._give_back)  # and not here, where a cancellation may come before it
+        await asyncio.wrap_future(mine)
         await asyncio.wrap_future(self.store.delete(self.name))
+
+    def _give_back(self, acquired: Future[AcquiredSession]) -> None:
+        if not acquired.cancelled() and acquired.exception() is None:
+            self.store.release(acquired.result().lease)
 
     def stop_watching(self) -> bool:
         """Stop watching the queue, which the journal does from now on. Whether a prompt may have come before that."""
@@ -438,7 +456,7 @@ def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
         return None
     try:
         receipt = msgspec.json.decode(run.detail, type=Receipt | None)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise StoreDamaged(f"The receipt of run {run.run_id} cannot be read: {error}.") from error
     if receipt is not None:
         receipt.late.extend(late_outcomes(rows))
@@ -446,7 +464,7 @@ def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
 
 
 def _closed(messages: tuple[Message, ...], pending: PendingTurn | None) -> ConversationState:
-    """What is saved of a run that failed, so that a prompt may follow here too: the store is read again before that."""
+    """The saved conversation, closed so that a prompt may follow. Before the next run, the store is read again."""
     closing = () if pending is not None else close_turn((), messages, CRASH_NOTE)
     return ConversationState((*messages, *closing), pending)
 
@@ -454,7 +472,7 @@ def _closed(messages: tuple[Message, ...], pending: PendingTurn | None) -> Conve
 def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:
     """The run that wrote to a session last. Old sessions do not record it: there it is the run that started last."""
     noted = snapshot.values.get(WRITER)
-    return noted.decode() if noted is not None else runs[-1].run_id
+    return noted.decode(errors="replace") if noted is not None else runs[-1].run_id
 
 
 def _checked_name(name: str) -> str:
@@ -468,7 +486,7 @@ def _checked_name(name: str) -> str:
 
 def _checked_seconds(what: str, seconds: float, *, least: float) -> float:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not is_number or not least <= seconds < float("inf"):
+    if not is_number or not least <= seconds <= TIMEOUT_MAX:
         raise ConfigurationError(f"{what}={seconds!r} is not valid.", todo="Use a number of seconds.")
     return seconds
 

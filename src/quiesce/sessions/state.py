@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
+
+import msgspec
 
 from .._exact import encodes
 
 STATE: Final = "conversation.state"
+
+
+def read_state(stored: bytes | None) -> dict[str, Any] | None:
+    """A stored state; None when there is none, or when it is damaged."""
+    with suppress(msgspec.MsgspecError, UnicodeError):
+        return None if stored is None else msgspec.json.decode(stored, type=dict[str, Any])
+    return None
 
 
 def unsavable(value: Any, path: str = "state") -> str | None:

@@ -21,8 +21,8 @@ class Store(Protocol):
     """A place of your own for sessions: for each of them a list of records, which only grows.
 
     The methods may block. They are called in a thread of their own, one at a time. An `OSError` means that the store
-    is away, and the call is tried again for a while; any other failure ends the run. The name of a session may be any
-    printable text.
+    cannot be reached: the call is repeated for a while. Any other failure ends the run. The name of a session may be
+    any printable text.
 
     Only one process at a time may use a session in such a store.
     """

@@ -20,7 +20,7 @@ from .records import RunRecord
 
 def saved_receipt(record: RunRecord) -> Receipt | None:
     """The stored receipt; None after a crash, and for a run whose last save failed."""
-    with suppress(msgspec.MsgspecError):
+    with suppress(msgspec.MsgspecError, UnicodeError):
         return msgspec.json.decode(record.detail, type=Receipt | None) if record.status == "ended" else None
     return None
 
@@ -31,7 +31,7 @@ def receipt_of(record: RunRecord, events: Sequence[Event]) -> Receipt:
     if saved is not None:
         return saved
     unknown: tuple[CallReceipt, ...] = ()
-    with suppress(msgspec.MsgspecError):
+    with suppress(msgspec.MsgspecError, UnicodeError):
         crash = msgspec.json.decode(record.detail, type=Crash)
         unknown = tuple(CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False) for call in crash.unknown)
     return Receipt(

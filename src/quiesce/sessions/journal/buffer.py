@@ -18,7 +18,7 @@ WRITER: Final = "conversation.writer"
 class WriteBuffer:
     """Collects what is written with the next batch. The first batch says that the run has begun.
 
-    The one owner of the list of pending entries: entries are added and taken here alone.
+    Only this object adds and takes pending entries.
     """
 
     def __init__(self, run_id: str, agent: str) -> None:

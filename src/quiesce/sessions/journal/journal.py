@@ -96,6 +96,9 @@ class Journal:
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
             raise
+        except Exception as error:
+            self._end_with(StoreError(detail=repr(error)))
+            return
         if isinstance(lease, SentElsewhere):
             self.sent_in = lease.run_id
             return

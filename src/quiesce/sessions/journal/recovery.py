@@ -102,7 +102,7 @@ class CrashedRun:
         unknown = {call.id: unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE) for call in self.unknown}
         if self._pending is not None and answer is self._pending.answer:
             waiting = still_asked(self._pending, {**self._results, **unknown}, begun=False)
-            if waiting is not None:  # not all was answered: what was not still is asked
+            if waiting is not None:  # some questions have no answer: they are asked again
                 return self._before, waiting
         turn = () if answer is None else seal_answer(answer, {**self._results, **unknown})
         continues = turn and self._before and isinstance(self._before[-1], AssistantMessage)

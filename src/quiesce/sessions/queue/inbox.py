@@ -10,11 +10,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ...errors import LeaseLost
 from ...messages import UserMessage
 from ..records import Lease
 from ..store import SessionStore
 from .prompts import QueuedPrompt
 
+# Seconds until the queue is read again after the store has failed.
+_TRY_AGAIN: Final = 1.0
 _decoder: Final = msgspec.json.Decoder(UserMessage)
 
 
@@ -66,9 +69,12 @@ class SessionInbox:
             self._store.queued_prompts(self._lease).add_done_callback(self._on_queued_prompts)
 
     def _on_queued_prompts(self, future: Future[list[QueuedPrompt]]) -> None:
-        if future.exception() is None:  # a store that fails is noticed by the next write
-            with suppress(RuntimeError):
+        error = future.exception()
+        with suppress(RuntimeError):  # the loop has closed
+            if error is None:
                 self._loop.call_soon_threadsafe(self._handle_prompts, future.result())
+            elif not isinstance(error, LeaseLost):  # which is noticed by the next write
+                self._loop.call_soon_threadsafe(self._loop.call_later, _TRY_AGAIN, self.fetch)
 
     def _handle_prompts(self, queued_prompts: list[QueuedPrompt]) -> None:
         for prompt in queued_prompts:

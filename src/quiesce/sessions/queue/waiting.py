@@ -107,11 +107,10 @@ class SessionWaiter:
             requested = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
         self._requested = requested
         try:
-            async with asyncio.timeout(journal.STORE_TIMEOUT):
-                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(observed(requested))
-        except TimeoutError:
+            acquired: AcquiredSession | SentElsewhere = await _answer(requested)
+        except StoreUnavailable:
             _leave(requested, self._release_unwanted)
-            raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
+            raise
         if isinstance(acquired, AcquiredSession):  # else the position is withdrawn at the end of `get`
             self.position = None
         self.is_queued = False
@@ -121,8 +120,8 @@ class SessionWaiter:
         self.is_queued = True
         enqueued = self._session.store.enqueue(self._session.name, self._request)
         try:
-            self.position = await asyncio.shield(observed(enqueued))
-        except asyncio.CancelledError:
+            self.position = await _answer(enqueued)
+        except (asyncio.CancelledError, StoreUnavailable):
             _leave(enqueued, self._withdraw_unwanted)
             raise
 
@@ -130,8 +129,7 @@ class SessionWaiter:
         """Leave the queue. Returns the run that has sent the prompt meanwhile; else raises the reason."""
         position, self.position = self.position, None
         if position is not None:
-            withdrawn = observed(self._session.store.withdraw(self._session.name, position))
-            sent = await asyncio.shield(withdrawn)
+            sent = await _answer(self._session.store.withdraw(self._session.name, position))
             if sent is not None:
                 return sent
         raise why
@@ -158,6 +156,15 @@ class SessionWaiter:
     def _withdraw_unwanted(self, enqueued: Future[int]) -> None:
         if not enqueued.cancelled() and enqueued.exception() is None:
             self._session.store.withdraw(self._session.name, enqueued.result())
+
+
+async def _answer(requested: Future[Any]) -> Any:
+    """The answer of the store. Raises `StoreUnavailable` when there is none in time."""
+    try:
+        async with asyncio.timeout(journal.STORE_TIMEOUT):
+            return await asyncio.shield(observed(requested))
+    except TimeoutError:
+        raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
 
 
 def _leave(requested: Future[Any], undo: Callable[[Future[Any]], None]) -> None:

@@ -88,7 +88,7 @@ class SessionContent:
     # --- Changing -----------------------------------------------------------------------------------------------
 
     def holds(self, record: Record) -> bool:
-        """Whether a record is applied already. Later ones may be too, which it must not undo."""
+        """Whether a record is applied already. To apply it again would undo later ones."""
         match record:
             case Written(run_id, rows=[_, *_]):
                 return record.first_row in self._journal.get(run_id, {})

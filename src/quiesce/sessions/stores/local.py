@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class LocalStore(MemoryStore):
-    """The sessions in `store`. The content of a session is in memory while a run holds it, and is else read again."""
+    """The sessions in `store`. The content of a session is in memory while a run holds it, or is read again."""
 
     def __init__(self, store: Store) -> None:
         super().__init__()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from ...errors import (
+    ConfigurationError,
+    MissingExtra,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_TIMEOUT: Final = 5.0
@@ -16,6 +25,8 @@ _NOTICE_LOST_HOST: Final = (
     "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3;"
     " SET tcp_user_timeout = 60000"
 )
+
+_HOST: Final = re.compile(r"(\[[^@\[\]]*\]|[^:@\[\]]*)(:\d+)?")
 
 
 def load_driver(user: str) -> Any:
@@ -80,6 +91,27 @@ def explain(error: Exception, url: str) -> StoreError | None:
             return StoreUnavailable(detail=f"{url}: {type(error).__name__}: {error}.")
         case _:
             return StoreError(detail=text) if code else None
+
+
+def checked_address(address: str) -> str:
+    """The address, if it can be read. Raises `ConfigurationError`, which does not show it.
+
+    Usually the password has a character that has a meaning in addresses. So it is not known where the password ends.
+    """
+    try:
+        parts = urlsplit(address)
+        if parts.query:
+            parse_qs(parts.query, strict_parsing=True)
+        is_whole = not parts.fragment and ("@" in parts.netloc or "@" not in parts.path)
+        can_be_read = is_whole and all(map(_HOST.fullmatch, parts.netloc.split("@", 1)[-1].split(",")))
+    except ValueError:
+        can_be_read = False
+    if not can_be_read:
+        raise ConfigurationError(
+            "The address of the database cannot be read.",
+            todo="In its password, write @ as %40, # as %23, / as %2F, ? as %3F, [ as %5B and ] as %5D.",
+        )
+    return address
 
 
 def public_url(address: str) -> str:

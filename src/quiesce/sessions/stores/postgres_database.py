@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ...errors import StoreError, StoreUnavailable
 from .dialect import CHANNEL, Access, Operation, Repeated, Rows, Statement, for_postgres
-from .postgres_connection import connect, explain, load_driver, migrate, public_url
+from .postgres_connection import checked_address, connect, explain, load_driver, migrate, public_url
 from .schema import POSTGRES_MIGRATIONS, READABLE_FROM, READABLE_FROM_KEY, check_readable
 
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._asyncpg: Final = load_driver("PostgresStore")
-        self._address: Final = url
+        self._address: Final = checked_address(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Any = None
 

@@ -12,7 +12,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def is_written(session_id: str, batch: WriteBatch) -> Operation[bool]:
-    """Whether a batch is stored already. Later batches may be stored too, which it must not undo."""
+    """Whether a batch is stored already. To write it again would undo later ones."""
     run = (session_id, batch.run_id)
     if batch.rows():
         text = "SELECT 1 FROM {journal} WHERE session = $1 AND run = $2 AND seq = $3"
@@ -92,7 +92,7 @@ def rows_after(session_id: str, run_id: str, after: int, most: int | None, *, ma
         found = yield Statement(
             "SELECT seq FROM {journal} WHERE session = $1 AND run = $2 AND number BETWEEN 1 AND $3"
             " ORDER BY seq DESC LIMIT 1",
-            (*run, after + 1),
+            (*run, min(after + 1, _NO_LIMIT)),
         )
         first = found[0][0] if found else 0
     without_marks = "" if marks else f" AND coalesce(number, -1) <> {A_MARK}"

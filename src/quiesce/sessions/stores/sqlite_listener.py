@@ -52,8 +52,8 @@ class SQLiteListener:
         known = db is self._connection and version == self._version
         if known and all(session in self._seen for session in sessions):
             return
-        self._connection, self._version = db, version
         before, self._seen = self._seen, {session: _queue_version(db, session) for session in sessions}
+        self._connection, self._version = db, version  # not before this was read: it may fail
         for session, now in self._seen.items():
             if now != before.get(session):
                 self._subscribers.tell(session)
