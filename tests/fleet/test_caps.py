@@ -30,6 +30,7 @@ def talker(**options: Any) -> Agent:
     return Agent(ScriptedModel(then=[Say("word " * 400), Stall()]), **options)
 
 
+@pytest.mark.feature
 def test_starts_at_the_same_time_do_not_pass_the_cap_of_runs(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
         await fleet.fleet.caps.set(Cap("*", runs=2))
@@ -120,6 +121,7 @@ def test_a_run_that_goes_on_has_its_share_above_what_its_task_has_used(run_fleet
     run_fleet(test)
 
 
+@pytest.mark.feature
 def test_the_caps_over_http_and_in_the_terminal(
     fleet_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +147,14 @@ def test_the_caps_over_http_and_in_the_terminal(
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_runs")  # by the settings
 
 
-@pytest.mark.parametrize("cap", [Cap(runs=-1), Cap(run_tokens=0), Cap(cost=Decimal(-1))])
+@pytest.mark.feature
+@pytest.mark.parametrize(
+    "cap",
+    [
+        *(Cap(runs=-1), Cap(run_tokens=0), Cap(tokens=2**63)),
+        *(Cap(cost=Decimal(-1)), Cap(cost=Decimal("nan")), Cap(run_cost=Decimal("inf"))),
+    ],
+)
 def test_a_cap_that_makes_no_sense_is_refused(cap: Cap) -> None:
     from quiesce.fleet.caps import Caps
 

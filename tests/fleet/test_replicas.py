@@ -20,7 +20,7 @@ from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.server import Settings, create_app, fleet_routes
 from quiesce.sessions.stores.postgres import PostgresStore
 
-from ..server.support import Served, endless, frames, read_events, serving, start, wait_for_text
+from ..server.support import Served, endless, frames, read_events, serving, start, talker, wait_for_text
 
 pytestmark = pytest.mark.promise("P1", "P8")
 
@@ -222,3 +222,26 @@ def test_an_approval_and_an_idempotency_key_hold_at_every_replica(fleet_url: str
         assert resumed.status_code == 201, resumed.text
         assert read_events(here, resumed.json()["run"]["id"])[-1][2]["stop_reason"] == "end_turn"
         assert here.post(f"/runs/{run_id}/steer", json={"text": "Too late"}).status_code == 409
+
+
+def test_the_names_of_the_servers_own_records_are_no_sessions(fleet_url: str) -> None:
+    with replicas(fleet_url, talker()) as (one, _), one.client() as client:
+        start(client, session="s")
+        assert len(client.get("/audit").json()["entries"]) == 1
+        for name in (".audit", ".approvals", ".usage"):
+            assert client.get(f"/sessions/{name}").status_code == 404
+            assert client.delete(f"/sessions/{name}").status_code == 404
+        assert [each["action"] for each in client.get("/audit").json()["entries"]] == ["start"]
+        assert client.post("/runs", json={"prompt": "Hello", "session": "s\n"}).status_code == 422
+
+
+def test_a_null_character_in_an_address_is_refused(fleet_url: str) -> None:
+    """Postgres has no texts with one."""
+    with replicas(fleet_url, talker()) as (one, _), one.client() as client:
+        run_id = start(client, "Null \0 character")
+        for path in ("/runs/%00", "/runs/%00/events", "/sessions/%00"):
+            assert client.get(path).status_code == 404, path
+        for path in ("/runs?session=%00", "/runs?agent=%00", "/usage/keys?key=%00"):
+            assert client.get(path).status_code == 422, path
+        assert client.delete("/sessions/%00").status_code == 404
+        assert client.post(f"/runs/{run_id}/cancel", json={"reason": "\0"}).status_code == 200

@@ -22,6 +22,7 @@ from quiesce.cli import main
 from quiesce.errors import ConfigurationError
 from quiesce.fleet import Fleet, FleetRun, run_table, webhook_table, webhooks
 from quiesce.fleet.taking import ServedAgent, take
+from quiesce.fleet.webhook_table import Delivery
 from quiesce.fleet.webhooks import WebhookSender, signature
 from quiesce.models.scripted import Call, ScriptedModel
 
@@ -123,6 +124,7 @@ async def until(fleet: FleetUnderTest, **expected: Any) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.feature
 def test_the_signature_is_that_of_standard_webhooks() -> None:
     """The example of the libraries of the specification."""
     secret, message = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
@@ -259,6 +261,7 @@ def test_a_slow_receiver_holds_up_no_other_and_one_that_is_gone_gets_no_more(
     run_fleet(test)
 
 
+@pytest.mark.feature
 def test_webhooks_in_the_terminal(
     fleet_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,9 +283,27 @@ def test_webhooks_in_the_terminal(
         assert main(["webhook", "add", *wrong]) == 1
 
 
+@pytest.mark.feature
 def test_an_address_or_an_event_that_cannot_be_meant_is_refused() -> None:
     hooks: Any = webhooks.Webhooks(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError):
-        asyncio.run(hooks.add("ftp://example.com"))
+    for wrong in (
+        "ftp://example.com",
+        "https://",
+        "https://example.com:99999/",
+        "https://example.com/\x01",
+        "http://[x",
+    ):
+        with pytest.raises(ConfigurationError):
+            asyncio.run(hooks.add(wrong))
     with pytest.raises(ConfigurationError, match=r"run\.begun"):
         asyncio.run(hooks.add("https://example.com", events=["run.begun"]))
+
+
+@pytest.mark.feature
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "https://example.com/\x01"])
+async def test_an_address_that_cannot_be_sent_to_is_a_failure_like_others(url: str) -> None:
+    """It was no failure to the sender, who tried it again each minute, for ever."""
+    sender: Any = WebhookSender(None)  # type: ignore[arg-type]
+    assert await sender._post(Delivery("msg_1", "wh_1", url, "whsec_AAAA", private=True, body=b"{}", attempts=1))
+    for client in sender._clients.values():
+        await client.aclose()

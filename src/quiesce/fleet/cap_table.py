@@ -162,8 +162,8 @@ async def reserve(db: Any, run: FleetRun, wanted: Share) -> Share | CapReached |
             most = wanted.tokens or cap.run_tokens or max(1, cap.tokens // _SHARE)
             tokens.append(min(most, cap.tokens - used.tokens - used.reserved_tokens))
         if cap.cost is not None:
-            dear = wanted.cost or cap.run_cost or cap.cost / _SHARE
-            cost.append(min(dear, cap.cost - used.cost - used.reserved_cost))
+            most_money = wanted.cost or cap.run_cost or cap.cost / _SHARE
+            cost.append(min(most_money, cap.cost - used.cost - used.reserved_cost))
     if any(left <= 0 for left in (*tokens, *cost)):
         return None
     share = Share(min(tokens, default=None), min(cost, default=None))

@@ -19,10 +19,13 @@ class Caps:
         self._database: Final = database
 
     async def set(self, cap: Cap) -> None:
-        """Set a cap, in place of the one for the same owner and agent. Raises `ConfigurationError` for one below 0."""
+        """Set a cap, in place of the one for the same owner and agent.
+
+        Raises `ConfigurationError` for a number below 0, or one that is no amount.
+        """
         for name in ("runs", "tokens", "cost", "run_tokens", "run_cost"):
             value: int | Decimal | None = getattr(cap, name)
-            if value is not None and (value < 0 or (name.startswith("run_") and not value)):
+            if value is not None and not _is_valid(value, may_be_0=not name.startswith("run_")):
                 raise ConfigurationError(f"Cap({name}={value}) makes no sense.", todo="Use a positive number.")
         await self._database.ask(cap_table.put, cap)
 
@@ -43,3 +46,9 @@ class Caps:
         async with self._database.connection() as db:
             found = await cap_table.applying(db, owner, agent)
             return [(cap, await cap_table.use(db, cap, owner)) for cap in found]
+
+
+def _is_valid(value: int | Decimal, *, may_be_0: bool) -> bool:
+    """Whether the table can hold a number, and it is no less than 0."""
+    is_finite = not isinstance(value, Decimal) or value.is_finite()
+    return is_finite and 0 <= value < 1 << 63 and (bool(value) or may_be_0)

@@ -21,7 +21,7 @@ from .caps import Caps
 from .database import FleetDatabase
 from .freezes import Freezes
 from .guarded_session import GuardedSession
-from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo
+from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo, stop_body
 from .watcher import Watcher
 from .webhooks import Webhooks
 
@@ -135,10 +135,11 @@ class Fleet:
             holder = await run_table.busy_run(db, session)
             if holder is not None:
                 raise ConversationBusy(holder)
-            count = await run_table.delete_runs(db, owner, session)
-        with suppress(SessionNotFound):
-            await asyncio.wrap_future(self.store.delete(session))
-        return count > 0
+            is_found = bool(await run_table.delete_runs(db, owner, session))
+            with suppress(SessionNotFound):
+                await asyncio.wrap_future(self.store.delete(session))  # if this fails, the runs stay too
+                is_found = True
+        return is_found
 
     async def withdraw_questions(self, run: FleetRun) -> bool:
         """Answer the calls of an ended run that wait for a person as not run. False when none does."""
@@ -184,9 +185,9 @@ class Fleet:
         """Stop a run, or the one that goes on with it. None when there is no such run.
 
         A queued run ends here, before it starts. With `wait`, the answer comes when the run is at rest, or after so
-        many seconds; the answer says how far the stop has come.
+        many seconds; the answer says how far the stop has come. Raises `ConfigurationError` for an unknown source.
         """
-        stop = StopBody(reason, mode, source, undo)
+        stop = stop_body(reason=reason, mode=mode, source=source, undo=undo)
         while True:
             commands, ended = await self._request_stops([run_id], stop)
             if ended:
@@ -212,7 +213,8 @@ class Fleet:
         undo: bool | None = None,
     ) -> list[str]:
         """Stop all runs that are queued or running, or those of one agent or owner; gives their ids."""
-        stop, stopped = StopBody(reason, mode, source, undo), dict[str, None]()
+        stop = stop_body(reason=reason, mode=mode, source=source, undo=undo)
+        stopped: dict[str, None] = {}
         while True:
             active = await self.runs(states=ACTIVE, agent=agent, owner=owner, limit=1_000_000)
             left = [run.id for run in active if run.id not in stopped]

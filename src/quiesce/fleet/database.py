@@ -10,7 +10,14 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ..errors import ConfigurationError, StoreReadOnly
 from ..sessions.stores import postgres_connection
-from ..sessions.stores.postgres_connection import configure, explain, load_driver, migrate, public_url
+from ..sessions.stores.postgres_connection import (
+    checked_address,
+    configure,
+    explain,
+    load_driver,
+    migrate,
+    public_url,
+)
 from .engine import Engine
 from .schema import MIGRATIONS
 
@@ -31,7 +38,7 @@ class FleetDatabase:
         if not url.startswith(("postgres://", "postgresql://")):
             raise ConfigurationError("A fleet needs Postgres.", todo="Use store='postgresql://...'.")
         self._asyncpg: Final = load_driver("A fleet")
-        self._address: Final = url
+        self._address: Final = checked_address(url)
         self.engine: Final = Engine()
         self._opening: Final = asyncio.Lock()
         self._pool: Any = None

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ..cancellation import Mode
+from ..errors import ConfigurationError
 from ..messages import UserMessage
 from ..receipt import Receipt
 
@@ -142,6 +143,14 @@ class StopBody(Struct, frozen=True):
     mode: Mode = Mode.NOW
     source: Literal["user", "remote", "shutdown", "disconnect"] = "user"
     undo: bool | None = None
+
+
+def stop_body(**given: Any) -> StopBody:
+    """A stop that workers can read. Raises `ConfigurationError` for an unknown mode or source."""
+    try:
+        return msgspec.convert(given, StopBody)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"This is not a valid stop: {error}.") from None
 
 
 class StopState(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Versions of agents: a run goes on with the agent that it was started with, or says that it cannot.
+"""Versions of agents: a run goes on with the agent that it was started with, or ends with an error.
 
 A run that goes on after a drain or a loss waits in the queue of its agent's version, and only workers with that version
 take it. When there is none any more, a worker with another version ends it, or takes it if it is told to.
@@ -27,7 +27,7 @@ PATIENCE: Final = 60.0
 def agent_version(agent: AnyAgent) -> str:
     """What tells one definition of an agent from another: the model's name, the instructions, and the tools.
 
-    Of instructions that are functions the name counts, and of tools the name, description, schema and defaults.
+    For instructions that are functions, the name counts; for tools, the name, description, schema and defaults.
     """
     config = agent.config
     texts = [

@@ -22,7 +22,7 @@ EVENTS: Final[tuple[WebhookEvent, ...]] = get_args(WebhookEvent)
 CHANNEL: Final = "quiesce_fleet_webhooks"
 # Seconds for which a delivery belongs to the process that sends it. More than a sending may take.
 CLAIM: Final = 60.0
-# Seconds after which what was delivered, or given up, is deleted.
+# Seconds after which a delivery that was made or given up is deleted.
 _KEPT: Final = 7 * 86_400
 
 

@@ -63,10 +63,16 @@ class Webhooks:
         """Add a webhook with a secret of its own, for all runs, or those of one owner or agent.
 
         `private` allows a host whose address is not public. Raises `ConfigurationError` for an address or an event that
-        cannot be meant.
+        is not valid.
         """
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
+        import httpx2
+
+        try:
+            address, _ = urlsplit(url), httpx2.URL(url)
+            is_meant = address.scheme in ("http", "https") and address.hostname and address.port != 0
+        except (ValueError, httpx2.InvalidURL):
+            is_meant = False
+        if not is_meant:
             raise ConfigurationError(f"{url!r} is not an http address.", todo="Use https://...")
         try:
             checked = webhook_table.checked_events(events)
@@ -160,7 +166,7 @@ class WebhookSender:
 
         from ..tools.builtin.public_network import NotPublic
 
-        url, timestamp = httpx2.URL(delivery.url), int(time.time())
+        timestamp = int(time.time())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "quiesce",
@@ -168,8 +174,9 @@ class WebhookSender:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": signature(delivery.secret, delivery.id, timestamp, delivery.body),
         }
-        client = self._client(url.host if delivery.private else "")
         try:
+            url = httpx2.URL(delivery.url)
+            client = self._client(url.host if delivery.private else "")
             async with (
                 asyncio.timeout(TIMEOUT),
                 client.stream("POST", url, content=delivery.body, headers=headers) as response,
@@ -177,7 +184,7 @@ class WebhookSender:
                 return "" if response.is_success else f"{response.status_code} {response.reason_phrase}".strip() + "."
         except NotPublic as error:
             return f"{error} Add it with --private."
-        except (httpx2.HTTPError, OSError) as error:  # a timeout is an OSError
+        except Exception as error:  # of the network, or for an address that cannot be used
             return f"{type(error).__name__}: {error}".rstrip(": ")
 
     def _client(self, private_host: str) -> Any:

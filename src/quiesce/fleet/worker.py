@@ -35,7 +35,7 @@ _log: Final = logging.getLogger("quiesce.fleet")
 SLOW_PACE: Final = 5.0
 # Seconds between attempts while the database is away.
 _TRY_AGAIN: Final = 0.5
-# Seconds that a worker takes to say that it ends, when the database does not answer.
+# Seconds after which a worker ends although the database does not answer.
 _LEAVE_TIMEOUT: Final = 5.0
 # Seconds until runs are taken again when one of them was locked: the other transaction takes about as long.
 _LOCKED_PAUSE: Final = 0.01
@@ -115,7 +115,7 @@ class Worker:
     # --- Living ---------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
-        """Take and run until `stop` is set; then drain. `hurry` ends the drain's patience. Raises a `StoreError`.
+        """Take and run until `stop` is set; then drain. `hurry` makes it kill the runs at once. Raises a `StoreError`.
 
         That is raised only when the database cannot be reached at the beginning, for the time of a lease. What ends one
         of the worker's own loops is a bug: its runs are continued by another worker, and it is raised.

@@ -12,8 +12,8 @@ from ..errors import ConfigurationError, MissingExtra
 def parse_address(text: str) -> tuple[str, int]:
     """A host and a port from `port` or `host:port`; the host is this machine unless given."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535:
-        raise ConfigurationError(f"{text!r} is no address for the metrics.", todo="Use PORT or HOST:PORT.")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ConfigurationError(f"{text!r} is not an address for the metrics.", todo="Use PORT or HOST:PORT.")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -36,7 +36,7 @@ def metrics_page(address: str) -> Generator[int]:
     metrics.set_meter_provider(provider)
     try:
         started: Any = start_http_server(port, host)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for `a..b`, which cannot be a host
         provider.shutdown()
         raise ConfigurationError(f"The metrics cannot be served at {host}:{port}: {error}.") from None
     server, thread = started

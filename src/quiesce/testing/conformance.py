@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..conversation.answer import AnswerBuilder
@@ -22,7 +21,7 @@ async def check_model(model: Model, request: ModelRequest = _GREETING) -> None:
     takes long, or when a cancellation is swallowed. Sends three real requests.
     """
     await _read_to_the_end(model, request)
-    await _bounded(lambda: _leave_early(model, request), "did not close within 5 s of being left")
+    await _leave_early(model, request)
     await _cancel(model, request)
 
 
@@ -38,9 +37,16 @@ async def _read_to_the_end(model: Model, request: ModelRequest) -> None:
 
 
 async def _leave_early(model: Model, request: ModelRequest) -> None:
-    async with model.stream(request) as deltas:
-        async for _ in deltas:
-            break
+    limit = asyncio.timeout(None)
+    try:
+        async with limit, model.stream(request) as deltas:
+            async for _ in deltas:
+                break
+            limit.reschedule(asyncio.get_running_loop().time() + _TIMEOUT)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ModelProtocolError(f"{model.name} did not close within 5 s of being left.") from None
 
 
 async def _cancel(model: Model, request: ModelRequest) -> None:
@@ -53,18 +59,13 @@ async def _cancel(model: Model, request: ModelRequest) -> None:
                 await asyncio.get_running_loop().create_future()  # a slow reader, which is then cancelled
 
     task = asyncio.create_task(read())
-    await asyncio.wait({task, asyncio.ensure_future(under_way.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
+    task.add_done_callback(lambda _: under_way.set())
+    try:
+        await under_way.wait()
+    finally:
+        task.cancel()
     await asyncio.wait({task}, timeout=_TIMEOUT)
     if not task.done():
         raise ModelProtocolError(f"{model.name} did not end within 5 s of being cancelled.")
     if not task.cancelled():
         raise ModelProtocolError(f"{model.name} swallowed its cancellation, or raised instead: {task.exception()!r}.")
-
-
-async def _bounded(read: Callable[[], Awaitable[None]], complaint: str) -> None:
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            await read()
-    except TimeoutError:
-        raise ModelProtocolError(f"The model {complaint}.") from None

@@ -193,7 +193,7 @@ CAUSES: Final = {
 }
 """The cause on the receipt, where that is not `user`."""
 
-# Whose first injection is no stop in mode `now`.
+# Sources whose first injection is not a stop in mode `now`.
 _STOPS_LATER: Final = ("escalate", "reset_then_stop", "store_failure_then_stop", "late_timers_then_stop")
 
 

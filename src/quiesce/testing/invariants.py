@@ -19,7 +19,7 @@ from ..tools.thread import live_threads
 from ..usage.figure import Figure, Provenance
 from .scenario import WatchedRun
 
-# What a call that has not come to its own end may say, besides the sentence of its outcome.
+# What the result of a call that did not complete may say, besides the sentence of its outcome.
 _WITHOUT_AN_ANSWER: Final = (
     *DENIED.values(), *EXPIRED.values(), *NOT_ANSWERED.values(), BESIDE_A_QUESTION, LIMIT_CAME_FIRST,
 )  # fmt: skip

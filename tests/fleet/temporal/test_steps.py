@@ -213,7 +213,7 @@ async def test_a_step_that_no_worker_begins_is_given_out_again_and_not_for_ever(
     assert not never.receipts.requests
 
 
-@pytest.mark.promise("P8")
+@pytest.mark.feature
 def test_a_fleet_on_postgres_does_not_import_temporal() -> None:
     program = "import sys, quiesce; from quiesce.fleet import Fleet, Worker; assert 'temporalio' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -245,7 +245,7 @@ for each in threads:
 """
 
 
-@pytest.mark.promise("P5")
+@pytest.mark.feature
 def test_values_are_read_in_many_threads_at_once() -> None:
     """The process ended with a segmentation fault in most tries: workflows run in threads."""
     for _ in range(3):

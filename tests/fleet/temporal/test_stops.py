@@ -11,6 +11,7 @@ import pytest
 from bench._loopback import PROVIDER, LoopbackModel, Provider
 
 from quiesce import Agent, ToolContext, tool
+from quiesce.errors import ConfigurationError
 from quiesce.messages import AssistantMessage, Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.phases import Phase
@@ -206,5 +207,26 @@ def test_temporals_own_cancellation_is_a_stop(run_temporal: RunTemporal) -> None
             await temporal.client.get_workflow_handle(run.id).cancel(reason="the cluster is full")
             ended = await temporal.rest(run.id)
         assert (ended.reason, str(receipt_of(ended).cause)) == ("cancelled", "remote: the cluster is full")
+
+    run_temporal(test)
+
+
+@pytest.mark.promise("P1", "P7")
+def test_what_a_workflow_could_not_read_is_refused_and_does_not_hold_a_run_up(run_temporal: RunTemporal) -> None:
+    """Temporal had it, and tried again and again to give it to the workflow: the run could not be stopped any more."""
+    agent = Agent(ScriptedModel(then=[Say("Once upon a time "), Stall()]), name="teller")
+
+    async def test(temporal: TemporalUnderTest) -> None:
+        for wrong in ({"on_worker_loss": "pray"}, {"timeout": "soon"}, {"lease": 0}):
+            with pytest.raises(ConfigurationError):
+                await temporal.fleet.start("teller", "go", **wrong)  # type: ignore[arg-type]
+        async with temporal.worker(agent):
+            run = await temporal.fleet.start("teller", "go")
+            await temporal.has_activity(run.id, "quiesce_model_call")
+            with pytest.raises(ConfigurationError, match="boredom"):
+                await temporal.fleet.stop(run.id, source="boredom")
+            await temporal.client.get_workflow_handle(run.id).signal("quiesce_stop", {"cause": {"source": "boredom"}})
+            ended = await asyncio.wait_for(temporal.stopped(run.id), 20)
+        assert (ended.reason, str(receipt_of(ended).cause)) == ("cancelled", "user: enough")
 
     run_temporal(test)

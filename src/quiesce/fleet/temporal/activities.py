@@ -64,13 +64,13 @@ class StepActivities:
         return (await made if inspect.isawaitable(made) else made,)
 
     def _first_heartbeat(self, step: StepInput) -> HeartbeatDetails:
-        """What is to be booked if the worker is lost before it can say more: a request that may have been sent."""
+        """What the ledger gets if the worker is lost before its next heartbeat: a request that may have been sent."""
         if step.call_id:
             return HeartbeatDetails()
         return HeartbeatDetails((LedgerEntry("", step.run.id, self._agent.config.model.name, 1, 1),))
 
     async def _beat(self, run: Run[Any], step: StepInput) -> None:
-        """Tell Temporal that the worker is alive, and what is to be booked if this is the last that it hears."""
+        """Tell Temporal that the worker is alive, and what the ledger gets if this is its last heartbeat."""
         while True:
             await asyncio.sleep(self._heartbeat)
             activity.heartbeat(plain(HeartbeatDetails(_if_lost(run, is_model_call=not step.call_id))))

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...cancellation import Cause, Mode
 from ...cancellation.cause import parse_mode
 from ...conversation.validity import check, user_message
+from ...errors import ConfigurationError
 from ...interrupts import Answers, Interrupt
 from ...messages import Message, Prompt
 from ..records import OnWorkerLoss
@@ -43,16 +45,19 @@ class TemporalFleet:
         """Start a run of the agent of this name, for workers that have it. `messages` is the conversation before it.
 
         A worker that gives no sign of life for `lease` seconds is lost. `run_id` is the id of the workflow. Raises
-        `InvalidPrompt`, `InvalidConversation`, and what `temporalio` raises when the server does not take it.
+        `InvalidPrompt`, `InvalidConversation`, `ConfigurationError`, and what `temporalio` raises when the server does
+        not take it.
         """
         before = tuple(messages)
         check(before)
-        given = WorkflowInput(
-            agent, user_message(prompt), self._queue, before, owner, timeout, on_worker_loss, float(lease)
+        given = _checked(
+            WorkflowInput(agent, user_message(prompt), self._queue, before, owner, timeout, on_worker_loss, lease)
         )
+        if lease <= 0:
+            raise ConfigurationError(f"lease={lease} is not valid.", todo="Use a number of seconds above 0.")
         run = TemporalRun(run_id or f"run-{uuid.uuid4().hex[:12]}", agent, owner)
         await self._client.start_workflow(
-            WORKFLOW, plain(given), id=run.id, task_queue=self._queue, memo={"agent": agent, "owner": owner}
+            WORKFLOW, given, id=run.id, task_queue=self._queue, memo={"agent": agent, "owner": owner}
         )
         return run
 
@@ -103,10 +108,11 @@ class TemporalFleet:
         """Stop a run. None when there is no such run.
 
         With `wait`, the answer comes when the run is at rest, or after so many seconds; the answer says how far the
-        stop has come. `temporal workflow cancel` does the same, in mode `now`. Raises `UnknownMode`.
+        stop has come. `temporal workflow cancel` does the same, in mode `now`. Raises `UnknownMode`, and
+        `ConfigurationError` for an unknown source.
         """
         cause = Cause(source, reason, parse_mode(mode), at=time.time(), clock=0.0)
-        accepted = await self._signal(run_id, STOP, plain(StopRequest(cause)))
+        accepted = await self._signal(run_id, STOP, _checked(StopRequest(cause)))
         run = await (self.rest(run_id, wait) if wait and accepted else self.find(run_id))
         if run is None:
             return None
@@ -130,6 +136,16 @@ class TemporalFleet:
 
     def _handle(self, run_id: str) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(run_id, result_type=dict[str, Any])
+
+
+def _checked(value: Struct) -> dict[str, Any]:
+    """A value as JSON, if a workflow can read it: else Temporal would deliver it again and again."""
+    given = plain(value)
+    try:
+        read(given, type(value))
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"This is not valid for a run on Temporal: {error}.") from None
+    return given
 
 
 async def _result(handle: WorkflowHandle[Any, Any]) -> TemporalRun:

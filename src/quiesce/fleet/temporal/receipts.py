@@ -16,7 +16,7 @@ from ...task import Task
 from ...usage.ledger import LedgerEntry, summarise
 
 CANCELLED: Final = Cause("remote", "Temporal has cancelled the activity", at=0.0, clock=0.0)
-"""The cause with which an activity stops its step. The workflow knows the one behind it."""
+"""The cause with which an activity stops its step. The workflow knows the cause of that."""
 SHUTDOWN: Final = Cause("shutdown", "the worker is shutting down", at=0.0, clock=0.0)
 
 

@@ -15,6 +15,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from msgspec import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError  # noqa: A004
@@ -100,7 +101,10 @@ class RunWorkflow:
     @workflow.signal(name=STOP)
     def on_stop(self, given: dict[str, Any]) -> None:
         """Stop the run. A later stop can only be more urgent."""
-        self._request_stop(read(given, StopRequest).cause)
+        try:
+            self._request_stop(read(given, StopRequest).cause)
+        except ValidationError as error:  # Temporal would repeat a step that raises it, for ever
+            workflow.logger.warning("a stop cannot be read: %s", error)
 
     def _request_stop(self, cause: Cause) -> None:
         if self._mode is not None and self._mode >= cause.mode:
