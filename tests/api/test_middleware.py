@@ -48,7 +48,7 @@ from quiesce.messages import AssistantMessage, CutNote, Outcome, UserMessage
 from quiesce.middleware import Send, text_answer
 from quiesce.models.base import ModelRequest
 from quiesce.sessions.journal.recovery import CrashedRun
-from quiesce.testing import Call, Drop, Fail, Pause, Say, ScriptedModel, Stall, Used, run_virtual
+from quiesce.testing import Call, Drop, End, Fail, Pause, Say, ScriptedModel, Stall, TornCall, Used, run_virtual
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -571,6 +571,15 @@ async def test_a_refused_answer_may_be_kept_out_of_the_conversation(
     assert note in str(result.messages[-1])
 
 
+async def test_an_answer_that_ends_in_the_middle_of_a_call_is_checked() -> None:
+    model = ScriptedModel([Say("evil words"), TornCall("search"), End("max_tokens")])
+    guardrail = OutputGuardrail(lambda _, text: "rude" if "evil" in text else None, hold=True)
+    result = await Agent(model, middleware=[guardrail]).invoke_async("Hello")
+    assert result.text == ""
+    assert result.receipt.cause is not None
+    assert result.receipt.cause.source == "guardrail"
+
+
 async def test_a_guardrail_that_returns_something_else_fails_in_words() -> None:
     agent = Agent(ScriptedModel(then="Yes."), middleware=[InputGuardrail(lambda _, __: True)])  # pyright: ignore[reportArgumentType]
     with pytest.raises(MiddlewareFailed, match="returned True"):
@@ -653,6 +662,30 @@ def test_a_limit_is_shared_by_runs_in_different_event_loops() -> None:
     results = [Agent(ScriptedModel("Yes."), middleware=[limit])("Hello").output for _ in range(2)]
     results.append(asyncio.run(Agent(ScriptedModel("Yes."), middleware=[limit]).invoke_async("Hello")).output)
     assert results == ["Yes."] * 3
+
+
+def test_a_slot_that_was_granted_to_a_closed_loop_is_free_again() -> None:
+    limit = ConcurrencyLimit(1)
+    closing = asyncio.new_event_loop()
+
+    async def main() -> None:
+        first = Agent(ScriptedModel([Stall()]), middleware=[limit]).start("Hello")
+        while limit._slots.get("scripted") is None or not limit._slots["scripted"].full:
+            await asyncio.sleep(0)
+        waiting = closing.create_task(limit._slots["scripted"]._take())
+        waiting.add_done_callback(lambda _: None)
+        closing.call_soon(closing.stop)
+        await asyncio.to_thread(closing.run_forever)
+        first.cancel()
+        await first.stopped()
+        waiting.get_coro().close()  # as the run of a closed loop ends
+
+    try:
+        asyncio.run(main())
+    finally:
+        closing._ready.clear()  # pyright: ignore
+        closing.close()
+    assert Agent(ScriptedModel("Yes."), middleware=[limit])("Hello").output == "Yes."
 
 
 # --- Tool choice and caching -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -65,3 +66,13 @@ def test_a_field_as_the_default_is_refused() -> None:
 
     with pytest.raises(InvalidTool, match=r"Field\(...\) as the default of 'limit'"):
         properties(search)
+
+
+@pytest.mark.parametrize("hint", ["pytest.Missing", "the path of a file", Callable[[], int]])
+def test_a_type_hint_that_makes_no_schema_is_refused(hint: object) -> None:
+    def look(path: Any) -> None:
+        """Look."""
+
+    look.__annotations__["path"] = hint
+    with pytest.raises(InvalidTool, match="'look'"):
+        properties(look)

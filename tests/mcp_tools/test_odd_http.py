@@ -209,3 +209,19 @@ async def test_any_number_of_calls_run_at_once_and_each_is_told_to_stop():
             while len(odd.cancelled) < 120:
                 await asyncio.sleep(0.005)
         assert len(set(odd.cancelled)) == 120
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("https://mcp.example.com/api/s/MDhkZjQ5ZjItNGU0MA/mcp", "https://mcp.example.com/api/s/***/mcp"),
+        ("https://u:hunter2@mcp.example.com/mcp?key=hunter2#hunter2", "mcp.example.com/mcp"),
+        (
+            "https://a-very-long-host-2.example.com/model-context",
+            "https://a-very-long-host-2.example.com/model-context",
+        ),
+    ],
+)
+def test_errors_do_not_show_what_may_be_secret_in_an_address(url: str, label: str):
+    assert repr(MCPServer.http(url)) == f"<MCPServer {label}, not connected>"

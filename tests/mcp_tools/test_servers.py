@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce import Agent, tool
+from quiesce import Agent, Middleware, tool
 from quiesce._threads.background_loop import close_portals
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ToolError
@@ -48,6 +48,11 @@ async def connected(kind: str):
         with http_process() as (_, url):
             async with MCPServer.http(url) as server:
                 yield server
+
+
+class HalfACharacter(Middleware):
+    async def tool_call(self, call, next, /):
+        return await next(call.replace(arguments={"a": "\ud800", "b": 1}))
 
 
 KINDS = pytest.mark.parametrize("kind", ["stdio", "http"])
@@ -417,3 +422,17 @@ def test_a_stop_does_not_wait_for_a_server_that_reads_nothing():
                 os.killpg(process.pid, signal.SIGCONT)
 
     asyncio.run(main())
+
+
+@KINDS
+@pytest.mark.promise("P8")
+async def test_half_a_character_in_an_argument_does_not_cost_the_connection(kind: str):
+    async with connected(kind) as server:
+        (greeting,) = await server.prompt("greet", name="\ud800")
+        assert "\ufffd" in greeting.content[0].text
+        with pytest.raises(ToolError):
+            await server.read_resource("data:\ud800")
+        model = ScriptedModel([Call("add")], "done")
+        result = await Agent(model, tools=[server], middleware=[HalfACharacter()]).invoke_async("go")
+        assert "valid integer" in result.messages[2].results[0].text
+        assert await server.prompts()

@@ -6,9 +6,12 @@ import asyncio
 import gzip
 import time
 
+import msgspec
 import pytest
 
 from quiesce.errors import ModelProtocolError, ServerError
+from quiesce.models.decoders.gemini import GeminiDecoder
+from quiesce.models.wire.failures import Failures
 
 from .recordings import ANTHROPIC, OPENAI_CHAT, Provider
 from .test_failures import failure_of
@@ -52,3 +55,11 @@ def test_an_error(longest_callback: list[float]) -> None:
 
     asyncio.run(main())
     assert longest_callback[0] < 0.05
+
+
+def test_a_place_far_away_in_the_arguments_of_a_call() -> None:
+    pieces = [{"jsonPath": "$.days[4000000000]", "stringValue": "Monday"}]
+    call = {"name": "plan", "partialArgs": pieces, "willContinue": True}
+    event = msgspec.json.encode({"candidates": [{"content": {"parts": [{"functionCall": call}]}}]})
+    with pytest.raises(ModelProtocolError, match="4000000000"):
+        GeminiDecoder(Failures("Gemini")).feed(b"data: " + event + b"\n\n")

@@ -336,6 +336,13 @@ def test_a_date_in_retry_after() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("date", ["soon", "Thu, 01 Jan 2026 00:00:00 +99999999999999999999"])
+def test_a_date_in_retry_after_that_is_none(date: str) -> None:
+    response = httpx2.Response(429, headers={"retry-after": date}, json={"error": "slow down"})
+    error = Failures("X").of_response(response)
+    assert (type(error), error.retry_after) == (RateLimited, None)
+
+
 @pytest.mark.parametrize(
     "text",
     [

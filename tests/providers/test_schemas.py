@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import uuid
 from collections.abc import Callable
@@ -345,3 +346,15 @@ def test_an_answer_in_an_object_while_it_is_written() -> None:
     assert spec.parse_partial('{"answer": [1, 2') == [1, 2]
     assert spec.parse_partial('{"answer": [1, 2]') == [1, 2]
     assert spec.parse_partial('{"answer": [1, 2]}') == [1, 2]
+
+
+def test_many_schemas_that_refer_to_each_other_take_no_time() -> None:
+    levels = [[f"{letter}{number}" for letter in "abcd"] for number in range(40)]
+    defs: dict[str, Any] = {name: {"type": "object", "properties": {}} for name in levels[-1]}
+    for level, below in itertools.pairwise(levels):
+        refs = {name: {"$ref": f"#/$defs/{name}"} for name in below}
+        defs |= {name: {"type": "object", "properties": refs} for name in level}
+    schema = {"$ref": "#/$defs/a0", "$defs": defs}
+    assert for_output(schema, ANTHROPIC) is not None
+    defs["d39"] = {"type": "object", "properties": {"again": {"$ref": "#/$defs/b0"}}}
+    assert for_output(schema, ANTHROPIC) is None

@@ -58,3 +58,14 @@ def test_an_answer_in_two_reads(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_an_answer_in_two_reads_cut_at_every_byte(name: str) -> None:
     check(name, 1)
+
+
+@pytest.mark.parametrize(
+    "provider", [each for each in PROVIDERS if each.answer.events[0].startswith((b"data", b"event"))], ids=str
+)
+@pytest.mark.parametrize("empty", [b"data:\n\n", b"data: \n\n", b"event: ping\ndata:\n\n"])
+def test_an_event_without_data_means_nothing(provider: Any, empty: bytes) -> None:
+    model = provider.make("http://127.0.0.1:9")
+    events = provider.answer.events
+    assert read(model, [events[0], empty, *events[1:]]) == read(model, events)
+    assert read(model, [b"".join((events[0], empty, *events[1:]))]) == read(model, events)

@@ -353,3 +353,7 @@ def told_in_a_fork(book: str) -> str:
         logging._lock = before  # type: ignore[attr-defined]
         Path(book).write_text("cleaned up")
     return "never"
+
+
+def waits_no_longer(ctx: ToolContext) -> list[bool]:
+    return [ctx.token.wait_sync(seconds) for seconds in (-1.0, 0.0)]

@@ -15,7 +15,7 @@ from quiesce.errors import ConfigurationError
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.receipt import Undone
-from quiesce.tools.builtin import coding_tools
+from quiesce.tools.builtin import coding_tools, make_files
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P4", "P5")
@@ -226,3 +226,20 @@ def test_a_stop_ends_processes_in_the_background(root: Path) -> None:
 
     asyncio.run(main())
     assert stray_processes() == []
+
+
+def test_searching_counts_lines_as_reading_does(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    (root / "odd.txt").write_bytes("one\x0cmore\u2028of it\r\nneedle\r\n".encode())
+    assert text_of(root, "search_files", {"pattern": "needle"}) == "odd.txt:2:needle"
+    assert text_of(root, "search_files", {"pattern": "^needle$"}) == "odd.txt:2:needle"
+    assert text_of(root, "read_file", {"path": "odd.txt", "first_line": 2}) == "needle\r\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="files whose size is not known before")
+def test_a_file_that_turns_out_to_be_larger_is_refused() -> None:
+    async def main() -> None:
+        read_file, _ = make_files(max_size=10)
+        assert "at most 10 are handled" in (await call(read_file, {"path": "/proc/self/status"})).text
+
+    run_async(main())

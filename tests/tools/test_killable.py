@@ -213,3 +213,19 @@ def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert survivors(book) == []
+
+
+def test_a_limit_of_memory_may_be_a_float() -> None:
+    async def main() -> None:
+        small = killable(oddities.process_id, name="small", max_memory=1e9)
+        assert not (await call(small)).is_error
+
+    run_async(main())
+
+
+def test_a_wait_for_a_stop_takes_any_number_of_seconds() -> None:
+    async def main() -> None:
+        ended = await call(killable(oddities.waits_no_longer))
+        assert ended.text == "[false,false]"
+
+    run_async(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -19,6 +20,8 @@ from quiesce import ToolContext
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
+from quiesce.processes.supervised import live_processes, start_program
+from quiesce.processes.supervisor import ProgramJob
 from quiesce.tools.program import ProcessResult
 from quiesce.tools.tool import Tool
 
@@ -322,3 +325,35 @@ def test_a_program_that_only_runs_programs_leaves_nothing_at_its_exit() -> None:
     command = [sys.executable, "-W", "error", "-c", SCRIPT]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("ok\n", "")
+
+
+@pytest.mark.parametrize("options", [{"input": {"a": 1}}, {"input": 5}, {"timeout": "5"}])
+def test_options_of_the_wrong_type_start_nothing(options: dict[str, object]) -> None:
+    async def main() -> None:
+        refused = await call(runner(), {"argv": ["sleep", "600"], "options": options})
+        assert refused.is_error
+        assert not live_processes
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+def test_a_stop_after_the_end_writes_to_no_file_that_has_got_the_number() -> None:
+    async def main() -> None:
+        process, *streams = start_program(ProgramJob(("sleep", "600")))
+        number = process.handle
+        for each in (process, *streams):
+            each.close()
+        reader, writer = os.pipe()
+        try:
+            os.dup2(writer, number)
+            process.stop(0.0)
+            os.set_blocking(reader, False)
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 100)
+        finally:
+            for handle in (reader, writer, number):
+                with contextlib.suppress(OSError):
+                    os.close(handle)
+
+    run_async(main())

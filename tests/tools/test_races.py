@@ -12,12 +12,13 @@ from pathlib import Path
 
 import oddities
 import pytest
-from tool_runs import agent_with, results, stray_processes
+from tool_runs import agent_with, call, results, run_async, stray_processes
 
 from quiesce.events import ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.run.handle import Run
+from quiesce.tools.thread import live_threads
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker import call as workers
 
@@ -160,3 +161,17 @@ def test_races(kind: str, trials: int, tmp_path: Path, replies: None) -> None:
 @pytest.mark.parametrize(("kind", "trials"), [("async", 4000), ("thread", 3000), ("process", 3000)])
 def test_ten_thousand_races(kind: str, trials: int, tmp_path: Path, replies: None) -> None:
     race(kind, trials, tmp_path / "book")
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_call() -> None:
+    async def main() -> None:
+        before = threading.stack_size(1 << 46)  # more than there is
+        try:
+            refused = await call(Tool(lambda: "ran", name="small"))
+        finally:
+            threading.stack_size(before)
+        assert refused.is_error
+        assert "can't start new thread" in refused.text
+        assert not live_threads
+
+    run_async(main())

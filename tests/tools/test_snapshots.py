@@ -193,3 +193,16 @@ def test_git_leaves_the_index_and_ignored_files_alone(root: Path) -> None:
 def test_git_needs_a_repository(root: Path) -> None:
     with pytest.raises(ConfigurationError, match="no git repository"):
         coding_tools(str(root), snapshot="git")
+
+
+@pytest.mark.promise("P3", "P4")
+def test_a_command_whose_changes_cannot_be_read_keeps_its_output(root: Path) -> None:
+    async def main() -> None:
+        result = await run_command(root, "rm -r ../.git; echo ran", "git")
+        answer = result.messages[2].results[0]
+        assert (answer.text, answer.is_error) == ("ran", False)
+        (receipt,) = await result.undo()
+        assert receipt.outcome is Undone.FAILED
+        assert "The snapshot failed" in receipt.detail
+
+    run_async(main())

@@ -14,6 +14,7 @@ import pytest
 
 from quiesce import Agent, Receipt, Tool, ToolContext
 from quiesce.messages import Outcome
+from quiesce.processes.started import StartedProgram
 from quiesce.testing import Call, ScriptedModel
 
 pytestmark = [
@@ -192,3 +193,22 @@ def test_a_loop_that_is_closed_ends_them_too():
     loop.close()
     assert runs[0].done
     assert not any(map(is_alive, started[0].pids))
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="descriptors of processes")
+def test_a_program_is_ended_where_many_files_are_open() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    process = subprocess.Popen(SLEEP)
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        StartedProgram("sleep", process, in_loop=False).kill_and_wait(60)
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        for handle in opened:
+            os.close(handle)
+        process.kill()
+        process.wait()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

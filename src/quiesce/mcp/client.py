@@ -23,6 +23,7 @@ from ..conversation.sealing import SENTENCES
 from ..errors import ConfigurationError, ToolError
 from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..tools.context import ToolContext
+from ..tools.output import well_formed_value
 from .connection import MCPConnection
 from .content import block_content, resource_content, result_content
 from .elicitation import Elicitation, UnansweredElicitation
@@ -232,7 +233,7 @@ class MCPServer:
 
     async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
         """Read a resource. Raises `ToolError` when the server refuses."""
-        result = await self._call(lambda client: client.read_resource(uri))
+        result = await self._call(lambda client: client.read_resource(well_formed_value(uri)))
         return tuple(resource_content(each) for each in result.contents)
 
     async def prompts(self) -> tuple[MCPPrompt, ...]:
@@ -242,7 +243,7 @@ class MCPServer:
 
     async def prompt(self, name: str, /, **arguments: str) -> tuple[PromptPart, ...]:
         """Have the server fill in a prompt. Raises `ToolError` when it refuses."""
-        result = await self._call(lambda client: client.get_prompt(name, arguments))
+        result = await self._call(lambda client: client.get_prompt(name, well_formed_value(arguments)))
         return tuple(PromptPart(each.role, tuple(block_content(each.content))) for each in result.messages)
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -277,7 +278,7 @@ class MCPServer:
 
         async def request(client: Any) -> Any:
             def call() -> Coroutine[Any, Any, Any]:
-                return client.call_tool(name, arguments, progress_callback=progress)
+                return client.call_tool(name, well_formed_value(arguments), progress_callback=progress)
 
             elicitation = self._elicitation
             return await (call() if elicitation is None else elicitation.make(client, call, context.answers))
@@ -303,7 +304,8 @@ class MCPServer:
 
 
 def _checked_protocol(protocol: str) -> str:
-    if protocol in ("auto", "legacy") or (re.fullmatch(r"20\d\d-\d\d-\d\d", protocol) and protocol >= _FIRST_MODERN):
+    is_date = isinstance(protocol, str) and re.fullmatch(r"20\d\d-\d\d-\d\d", protocol)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if protocol in ("auto", "legacy") or (is_date and protocol >= _FIRST_MODERN):
         return protocol
     raise ConfigurationError(
         f"protocol={protocol!r} cannot be asked for.",

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield
 from ..errors import ToolError
-from ..tools.output import as_json
+from ..tools.output import as_json, well_formed_value
 
 _T = TypeVar("_T")
 # The seconds that a call may take to notify the server that it is cancelled.
@@ -128,7 +128,9 @@ def _result(answer: Any, reason: dict[str, Any]) -> Any:
         return ElicitResult(action="cancel")
     if "url" in reason:
         return ElicitResult(action="accept")
-    return ElicitResult(action="accept", content=_fields(answer, reason["schema"].get("properties", {})))
+    return ElicitResult(
+        action="accept", content=_fields(well_formed_value(answer), reason["schema"].get("properties", {}))
+    )
 
 
 def _fields(answer: Any, properties: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,8 +24,9 @@ from .stdio import (
 if TYPE_CHECKING:
     from .connection import MCPConnection
 
-# How long saying goodbye to a server may take that we did not start.
+# The seconds that closing a connection may take to a server that we did not start.
 _GOODBYE: Final = 2.0
+_KEY_IN_PATH: Final = re.compile(r"(?<!/)/(?=[^/]*\d)[^/]{16,}")
 
 
 class Target(Protocol):
@@ -67,7 +69,7 @@ class StdioTarget(Struct, frozen=True):
 
     @property
     def comes_back(self) -> bool:
-        """A server that we started is started again when `restart()` says so."""
+        """False: only `restart()` starts a server again."""
         return False
 
     @asynccontextmanager
@@ -96,17 +98,17 @@ class HttpTarget(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The address, without what may be secret in it."""
-        return self.url.partition("?")[0].rpartition("@")[2]
+        """The address, without what may be secret in it: some servers have a key in the path."""
+        return _KEY_IN_PATH.sub("/***", re.split("[?#]", self.url)[0].rpartition("@")[2])
 
     @property
     def close_bound(self) -> float:
-        """A server that does not answer any more is not waited for longer."""
+        """The time limit for ending the session: the server may not answer any more."""
         return _GOODBYE
 
     @property
     def comes_back(self) -> bool:
-        """A server that was away, or has forgotten us, is simply asked again."""
+        """True: a server that was away, or has forgotten the session, gets a new connection."""
         return True
 
     @asynccontextmanager

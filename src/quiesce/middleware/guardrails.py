@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 from ..errors import ConfigurationError, GuardrailTripped
-from ..events import AnswerEnd, Delta, TextDelta, ToolCallStart
+from ..events import AnswerEnd, Delta, TextDelta, ToolCallEnd
 from ..messages import AssistantMessage, CutNote, Message, UserMessage
 from ..run_context import DepsT, RunContext
 from .base import Deltas, Middleware, ModelCall, Send
@@ -89,7 +89,7 @@ class OutputGuardrail(Middleware[DepsT]):
         async for delta in deltas:
             if isinstance(delta, TextDelta):
                 said.append(delta.text)
-            uses_tools |= isinstance(delta, ToolCallStart)
+            uses_tools |= isinstance(delta, ToolCallEnd)  # a call without its end is not made
             ended |= isinstance(delta, AnswerEnd)
             if self._hold or ended:  # the end is kept back too, with the usage that follows it
                 held.append(delta)

@@ -167,7 +167,7 @@ class _Slots:
             self._waiting.append(granted)
         try:
             await granted
-        except asyncio.CancelledError:
+        except BaseException:  # a cancellation, or the loop was closed around it
             with self._lock:
                 was_waiting = granted in self._waiting
                 if was_waiting:

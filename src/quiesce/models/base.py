@@ -29,7 +29,7 @@ class Settings(TypedDict, total=False):
     temperature, top_p   how much chance there is in an answer
     max_tokens           the limit on one answer
     stop_sequences       texts that end an answer
-    effort               how long the model thinks; a request is refused, before it is sent, where the model has no such
+    effort               how long the model thinks; a request with a level that its model does not have is not sent
     cache                prompt caching: on or off, or how long ("5m", "1h")
     service_tier         how fast, and at what price, a request is served
     top_logprobs         how likely each token was, with so many others: in the answer's `ProviderPart`

@@ -23,7 +23,7 @@ class ResourceLimits(NamedTuple):
 
         _lower(resource.RLIMIT_CORE, 0)
         if self.memory is not None:
-            soft = _address_space() + self.memory
+            soft = _address_space() + int(self.memory)
             _lower(resource.RLIMIT_AS, soft, soft if for_good else None)
         if self.cpu is not None:
             soft = math.ceil(_processor_time() + self.cpu)

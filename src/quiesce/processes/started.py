@@ -81,7 +81,9 @@ class StartedProgram:
         handle = _handle(pid)
         self.kill()
         if handle is not None:
-            select.select((handle,), (), (), seconds)
+            poll = select.poll()  # not `select`, which refuses high descriptor numbers
+            poll.register(handle, select.POLLIN)
+            poll.poll(seconds * 1000)
             os.close(handle)
         self.reap()
 

@@ -111,7 +111,12 @@ class StreamEnd:
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def post(self, data: bytes, *, last: bool = False) -> None:
-        """Write, now or as soon as there is room; `last` closes the handle after that. A dead reader is no error."""
+        """Write, now or as soon as there is room; `last` closes the handle after that. A dead reader is no error.
+
+        After `close` nothing is written: the handle may be the number of another file by now.
+        """
+        if self.closed:
+            return
         self._last = self._last or last
         self._backlog.extend(data)
         self._write()

@@ -13,6 +13,7 @@ from .context import ToolContext
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
 
 _ARGUMENT: Final = r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$"
 _SECTION: Final = re.compile(
@@ -28,8 +29,13 @@ class ArgumentType:
         self._tool_name: Final = tool_name
 
     def json_schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
-        schema = self._adapter.json_schema()
+        """The JSON schema of the arguments. Raises `InvalidTool` when they have none."""
+        from pydantic.errors import PydanticUserError
+
+        try:
+            schema = self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise _no_json_form(self._tool_name, error) from None
         schema.pop("title", None)
         schema.setdefault("properties", {})
         return schema
@@ -75,10 +81,14 @@ def argument_type(
     try:
         return ArgumentType(TypeAdapter(typed), tool_name), context_parameter
     except PydanticUserError as error:
-        raise InvalidTool(
-            f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
-            todo="Use types that pydantic can describe.",
-        ) from None
+        raise _no_json_form(tool_name, error) from None
+
+
+def _no_json_form(tool_name: str, error: PydanticUserError) -> InvalidTool:
+    return InvalidTool(
+        f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
+        todo="Use types that pydantic can describe.",
+    )
 
 
 def _described(hint: Any, parameter: inspect.Parameter, note: str | None, tool_name: str) -> Any:
@@ -111,7 +121,7 @@ def signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, A
         target = target.__call__
     try:
         return get_type_hints(target, include_extras=True), list(inspect.signature(function).parameters.values())  # pyright: ignore[reportUnknownArgumentType]
-    except (NameError, TypeError, ValueError) as error:
+    except (AttributeError, NameError, SyntaxError, TypeError, ValueError) as error:
         raise InvalidTool(
             f"The type hints of tool {tool_name!r} cannot be read: {error}.",
             todo="Import the names it uses at module level, outside TYPE_CHECKING.",

@@ -103,3 +103,16 @@ def as_json(value: Any, *, fallback: Callable[[Any], Any] | None = None) -> str:
     from pydantic_core import to_json
 
     return to_json(value, fallback=fallback).decode()
+
+
+def well_formed_value(value: Any) -> Any:
+    """A JSON value whose texts can be stored and sent: a file name may hold half a character."""
+    match value:
+        case str():
+            return well_formed(value)
+        case list():
+            return [well_formed_value(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        case dict():
+            return {well_formed(name): well_formed_value(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            return value

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
@@ -67,7 +67,7 @@ class Program:
         from ..processes.output import CapturedOutput
 
         self.argv: Final = checked_argv(argv)
-        self._input: Final = input.encode() if isinstance(input, str) else input or b""
+        self._input: Final = checked_input(input)
         self._cwd: Final = absolute_cwd(cwd)
         self._env: Final = program_environment(env, inherit=inherit_env)
         self._timeout: Final = timeout
@@ -88,8 +88,10 @@ class Program:
     async def run(self) -> ProcessResult:
         """Run it to its end. Raises `ToolError` when it cannot be started. A cancellation ends it first."""
         process, streams = self._start()
-        timer = None if self._timeout is None else self._loop.call_later(self._timeout, self._on_timeout)
+        timer = None
         try:
+            if self._timeout is not None:
+                timer = self._loop.call_later(self._timeout, self._on_timeout)
             await asyncio.wait((self._ended,))
         except asyncio.CancelledError:
             self.stop(self._grace())
@@ -195,6 +197,15 @@ def checked_argv(argv: Sequence[str]) -> tuple[str, ...]:
     if any("\0" in part for part in argv):
         raise ToolError("A program's arguments cannot hold a zero byte.")
     return tuple(argv)
+
+
+def checked_input(given: object) -> bytes:
+    """The input of a program as bytes. Raises `ToolError` for what is neither text nor bytes."""
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", given or b""))
+    raise ToolError("The input of a program is text or bytes.")
 
 
 def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ..errors import ToolError
 from ..interrupts import APPROVAL, Approval, Interrupt, InterruptSignal, PendingCall
 from ..messages import ToolCall, ToolResult
 from .approval import CHANGED, fingerprint, frozen_arguments, shown_arguments, wanted_approval
+from .output import well_formed_value
 
 if TYPE_CHECKING:
     from .host import ToolHost
@@ -127,10 +128,10 @@ class CallQuestions:
 
 def _as_json_value(reason: Any) -> Any:
     if reason is None or isinstance(reason, str):
-        return reason
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+        return well_formed_value(reason)
+    from pydantic_core import to_jsonable_python
 
     try:
-        return to_jsonable_python(reason)
-    except PydanticSerializationError as error:
+        return well_formed_value(to_jsonable_python(reason))
+    except (ValueError, RecursionError) as error:
         raise ToolError(f"The reason of an interrupt must have a JSON form: {error}") from None

@@ -56,7 +56,11 @@ class ThreadCall:
         """Start the thread and wait for its value or exception. A cancellation ends the wait, not the thread."""
         try:
             live_threads[id(self)] = self
-            threading.Thread(target=self._work, name=self.name, daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name=self.name, daemon=True).start()
+            except RuntimeError:  # the system has no room for another thread
+                self.withdraw()
+                raise
             await self._future
         finally:  # after a Ctrl-C, too, this task waits no more
             self._future.cancel()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from ...errors import ModelProtocolError
 from ...events import AnswerEnd, AnswerStop, Delta, ProviderPartDelta, ReasoningDelta, TextDelta, UsageDelta
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict
@@ -197,6 +198,7 @@ class _PartialCall:
 
 
 _VALUES: Final = ("stringValue", "numberValue", "boolValue")
+_LONGEST_LIST: Final = 100_000
 _STEP: Final = re.compile(r"\.([^.\[]+)|\['([^']*)'\]|\[(\d+)\]")
 
 
@@ -218,6 +220,8 @@ def _get(container: Any, key: Any) -> Any:
     """What is at a place; None when it is empty. A list is made long enough."""
     if isinstance(container, dict):
         return as_dict(container).get(key)
+    if key > _LONGEST_LIST:
+        raise ModelProtocolError(f"Gemini sent an argument for place {key} of a list.")
     while len(container) <= key:
         container.append(None)
     return container[key]

@@ -280,7 +280,7 @@ def _retry_after(headers: httpx2.Headers) -> float | None:
         return float(wished)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(wished).timestamp() - time.time()) if wished else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -147,11 +147,10 @@ def _resolved(schema: Mapping[str, Any], defs: dict[str, Any]) -> dict[str, Any]
 
 def _is_recursive(defs: dict[str, Any]) -> bool:
     uses = {name: set(_refs(each)) for name, each in defs.items()}
-
-    def reaches(name: str, seen: frozenset[str]) -> bool:
-        return any(each in seen or reaches(each, seen | {each}) for each in uses.get(name, ()))
-
-    return any(reaches(name, frozenset({name})) for name in uses)
+    while leaves := [name for name, used in uses.items() if uses.keys().isdisjoint(used)]:
+        for name in leaves:
+            del uses[name]
+    return bool(uses)
 
 
 def _refs(node: Any) -> Iterable[str]:

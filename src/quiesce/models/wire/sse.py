@@ -124,13 +124,13 @@ class EventStreamDecoder(_BufferedDecoder):
             if joined is None:
                 return into
             data = joined
-        elif data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1] == 10:
+        elif data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 > 6 and data[-1] == 10:
             self.take(b"", data[6:-2], into)  # one whole event, as most providers write them
             return into
         events = data.split(b"\n\n")
         self._keep(events.pop(), "an event")
         for event in events:
-            if event.startswith(b"data: ") and b"\n" not in event:
+            if event.startswith(b"data: ") and b"\n" not in event and len(event) > 6:
                 self.take(b"", event[6:], into)
             else:
                 self._take_lines(event, into)
@@ -167,9 +167,9 @@ class EventStreamDecoder(_BufferedDecoder):
                 data.append(value)
             elif field == b"event":
                 name = value
-        if data:
+        if any(data):
             self.take(name, b"\n".join(data), into)
-        elif event.lstrip()[:1] in (b"{", b"["):
+        elif not data and event.lstrip()[:1] in (b"{", b"["):
             self._take_json(event, into)
 
     def _plain_line_ends(self, data: bytes) -> bytes:

@@ -60,7 +60,7 @@ def make_files_in(folder: Folder, max_size: int) -> tuple[Tool, Tool]:
             lines: how many lines at most
         """
         text = folder.read(path, max_size)[0].decode("utf-8", "replace")
-        all_lines = list(io.StringIO(text))  # lines end at LF, CR and CRLF only, as in editors and compilers
+        all_lines = list(io.StringIO(text))  # lines end at LF or CRLF only, as for `search_files`
         if first_line > max(1, len(all_lines)):
             raise ToolError(f"{path} has {len(all_lines)} lines.")
         chosen = "".join(all_lines[max(0, first_line - 1) :][: max(0, lines)])

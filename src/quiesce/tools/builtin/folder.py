@@ -310,7 +310,9 @@ def read_opened(parent: int, name: str, path: str, max_size: int) -> tuple[bytes
             raise ToolError(f"{path} is a folder; it holds: {names or 'nothing'}.")
         if not stat.S_ISREG(status.st_mode):
             raise ToolError(f"{path} is not a plain file.")
-        if status.st_size > max_size:
-            raise ToolError(f"{path} has {status.st_size:,} bytes; at most {max_size:,} are handled here.")
-        with open(opened, "rb", closefd=False) as file:
-            return file.read(), stat.S_IMODE(status.st_mode)
+        with open(opened, "rb", closefd=False) as file:  # it may grow meanwhile, and files of /proc say size 0
+            content = b"" if status.st_size > max_size else file.read(max_size + 1)
+        if max(status.st_size, len(content)) > max_size:
+            size = f"{status.st_size:,}" if status.st_size > max_size else "more"
+            raise ToolError(f"{path} has {size} bytes; at most {max_size:,} are handled here.")
+        return content, stat.S_IMODE(status.st_mode)

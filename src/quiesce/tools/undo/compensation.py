@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...errors import ConfigurationError, InvalidTool
+from ..policy import is_number
 
 DEFAULT_UNDO_TIMEOUT: Final = 30.0
 
@@ -24,7 +25,7 @@ class Compensation:
     def __init__(
         self, function: Callable[..., Any], *, tool_name: str, arguments: Mapping[str, Any], timeout: float
     ) -> None:
-        if not 0 < timeout < float("inf"):
+        if not (is_number(timeout) and 0 < timeout < float("inf")):
             raise ConfigurationError(f"An undo timeout of {timeout!r} makes no sense.", todo="Use a number of seconds.")
         if not callable(function):
             raise InvalidTool(f"{function!r} cannot undo tool {tool_name!r}.", todo="Give a function.")

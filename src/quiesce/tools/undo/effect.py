@@ -171,7 +171,7 @@ def _plain(value: Any, compensation: Compensation) -> tuple[Any, bool]:
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_model)
         restored = _restored(plain, compensation)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # a type of the user's own can raise anything here
         return None, False
     return plain, type(restored) is type(value)
 
@@ -185,7 +185,7 @@ def _restored(plain: Any, compensation: Compensation) -> Any:
 def _annotation(function: Callable[..., Any]) -> Any:
     try:
         return typing.get_type_hints(function).get("result", Any)
-    except (NameError, TypeError):  # of a class that is local to a function
+    except Exception:  # such as the name of a class that is local to a function
         return Any
 
 

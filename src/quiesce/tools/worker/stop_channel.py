@@ -96,7 +96,7 @@ class StopChannel:
 
     def wait_sync(self, timeout: float | None = None) -> bool:
         """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
-        self.look(timeout)
+        self.look(None if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
         return self._stopped
 
     async def wait(self) -> Cause:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from itertools import islice
 from typing import Final
@@ -45,7 +46,7 @@ def _ripgrep_search(folder: Folder, max_size: int, ripgrep: str) -> Tool:
         ended = await ctx.run_process(argv, cwd=folder.root, timeout=_TIMEOUT, report=False)
         if ended.code not in (0, 1) or ended.timed_out:
             raise ToolError(f"The search failed: {ended.stderr.strip()[:500] or 'it took too long'}")
-        return _shown([line.removeprefix(f".{os.sep}") for line in ended.stdout.splitlines()])
+        return _shown([line.removeprefix(f".{os.sep}") for line in _lines(ended.stdout)])
 
     return Tool(search_files, on_stop="cancel", grace=0.5)
 
@@ -90,9 +91,14 @@ def _matches(
             continue
         if b"\0" in content[:8192]:
             continue
-        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        for number, line in enumerate(_lines(content.decode("utf-8", "replace")), 1):
             if wanted.search(line):
                 yield f"{shown}:{number}:{line[:_MAX_LINE]}"
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a text. They end at LF or CRLF only, as for `read_file` and ripgrep."""
+    return (line.rstrip("\r\n") for line in io.StringIO(text))
 
 
 def _shown(lines: list[str]) -> str:

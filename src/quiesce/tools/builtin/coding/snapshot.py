@@ -22,10 +22,14 @@ _T = TypeVar("_T")
 
 
 class CommandChanges(Struct, frozen=True):
-    """What a command has changed: the files as they were before, and those whose content was not kept."""
+    """What a command has changed: the files as they were before, and those whose content was not kept.
+
+    `fault` says why the changes are not known, when the files could not be compared.
+    """
 
     files: tuple[WrittenFile, ...]
     not_kept: tuple[str, ...] = ()
+    fault: str = ""
 
 
 class FolderSnapshot(Protocol):

@@ -34,7 +34,10 @@ def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], FolderSnap
                 await _compare_after_cut(snapshot, ctx)
                 raise
             async with ctx.shield("comparing the files"):  # the command is over: what it did is to be known
-                changes = await snapshot.changes()
+                try:
+                    changes = await snapshot.changes()
+                except (ToolError, OSError) as error:  # which does not cost the output
+                    changes = CommandChanges((), fault=str(error))
                 ctx.keep_for_undo(changes)
         finally:
             snapshot.close()
@@ -67,7 +70,12 @@ async def _compare_after_cut(snapshot: FolderSnapshot, ctx: ToolContext) -> None
 
 
 def undo_command(result: CommandChanges) -> None:
-    """Restore the files that a command changed, each unless it was changed since. Raises `UndoConflict` for those."""
+    """Restore the files that a command changed, each unless it was changed since. Raises `UndoConflict` for those.
+
+    Raises `ToolError` when the changes are not known.
+    """
+    if result.fault:
+        raise ToolError(f"What the command changed is not known. {result.fault}")
     left: list[str] = []
     for written in result.files:
         try:
