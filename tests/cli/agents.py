@@ -44,6 +44,10 @@ def short() -> Agent:
     return Agent(ScriptedModel([Say("Hello there."), Used(input=12, output=3)], then="And again."), name="short")
 
 
+def foreign() -> Agent:
+    return Agent(ScriptedModel(then="Café done."), name="foreign")
+
+
 def tools() -> Agent:
     return Agent(
         ScriptedModel(

@@ -81,3 +81,11 @@ def test_completion_of_commands_modes_and_paths() -> None:
     assert complete("ann@n", COMMANDS).options == ()
     assert complete("see @nowhere/x", COMMANDS).options == ()
     assert complete("text", COMMANDS).options == ()
+
+
+def test_the_home_of_an_unknown_user_is_only_text() -> None:
+    assert compose("ask @~nosuchuser and @~nosuchuser/notes.txt").content == (
+        Text("ask @~nosuchuser and @~nosuchuser/notes.txt"),
+    )
+    assert complete("ask @~nosuchuser/n", COMMANDS).options == ()
+    assert PastedBlocks().fold("~nosuchuser/cake.png") == "~nosuchuser/cake.png"

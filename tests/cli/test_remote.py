@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 
 from quiesce import Agent, Tool, tool
 from quiesce.cli import main
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.server import Settings
+from quiesce.server.schemas import StartRun
 
 from ..server.support import endless, free_port, serving, start, talker, two_keys, wait_for_text
 
 pytestmark = pytest.mark.promise("P8")
+QUIESCE = [sys.executable, "-m", "quiesce.cli"]
 
 
 def test_ps_lists_what_runs_and_stop_stops_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,3 +182,69 @@ def test_approve_shows_what_is_asked_and_answers_it(capsys: pytest.CaptureFixtur
         assert built == [7]
         assert main(["approve", going_on, "--deny", "--url", served.url]) == 1
         assert "asks nothing" in capsys.readouterr().out
+
+
+def test_the_oldest_of_very_many_runs_is_found_and_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(max_runs_per_key=2000)
+    with serving(endless(name="teller"), settings=settings) as served, served.client() as client:
+        oldest = start(client)
+        wait_for_text(client, oldest)
+        starter = served.app.services.starter
+        served.do(lambda: [starter.start("local", StartRun("x", timeout=0), None) for _ in range(1000)])
+        for run in served.do(lambda: served.app.services.runs.newest_first("local")):
+            if run.id != oldest:
+                served.at_rest(run.id)
+        assert main(["ps", "--url", served.url]) == 0
+        assert oldest in capsys.readouterr().out
+        assert main(["stop", oldest[:10], "--mode", "after_turn", "--url", served.url]) == 0
+        assert f"{oldest}: stopping" in capsys.readouterr().out
+        assert main(["stop", "--all", "--wait", "--url", served.url]) == 0
+        assert f"Run {oldest} was stopped" in capsys.readouterr().out
+
+
+@pytest.mark.promise("P1")
+def test_ctrl_c_at_a_question_leaves_it_open() -> None:
+    @tool(requires_approval=True)
+    async def build(number: int) -> str:
+        return f"built {number}"
+
+    agent = Agent(ScriptedModel([Call("build", {"number": 7})], then="Done."), tools=[build])
+    with serving(agent) as served, served.client() as client:
+        run_id = start(client)
+        served.at_rest(run_id)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [*QUIESCE, "approve", run_id, "--ask", "--url", served.url])
+        read_until(terminal, b"a reason for no): ")
+        os.write(terminal, b"\x03")
+        said = read_until(terminal, None)
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+        assert b"Traceback" not in said
+        assert client.get(f"/runs/{run_id}").json()["run"]["interrupts"]
+
+
+def read_until(terminal: int, wanted: bytes | None) -> bytes:
+    """Read up to some words, or to the end."""
+    said = b""
+    with suppress(OSError):  # the end of a terminal
+        while wanted is None or wanted not in said:
+            piece = os.read(terminal, 4096)
+            if not piece:
+                break
+            said += piece
+    return said
+
+
+@pytest.mark.promise("P1")
+def test_ctrl_c_while_a_stop_is_waited_for_ends_the_command() -> None:
+    with serving(endless(name="teller")) as served, served.client() as client:
+        run_id = start(client)
+        wait_for_text(client, run_id)
+        command = [*QUIESCE, "stop", run_id, "--mode", "after_turn", "--wait", "60", "--url", served.url]
+        with client.stream("GET", "/events") as changes, subprocess.Popen(command, stderr=subprocess.PIPE) as stopping:
+            next(line for line in changes.iter_lines() if '"state":"stopping"' in line)
+            stopping.send_signal(signal.SIGINT)
+            assert stopping.stderr is not None
+            assert stopping.stderr.read().strip() == b""
+        assert stopping.returncode == 130

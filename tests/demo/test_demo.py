@@ -155,5 +155,5 @@ def test_a_real_model_is_stopped_first_or_the_demo_says_why_not() -> None:
     )
     assert done.returncode == 0, done.stderr
     stopped = "was stopped (user: enough of that)" in done.stdout
-    assert stopped or "cannot be had here" in done.stdout
+    assert stopped or "is not available here" in done.stdout
     assert "was stopped (user: half way)" in done.stdout

@@ -34,7 +34,7 @@ class Served:
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         return httpx2.Client(
-            base_url=self.url, headers=headers, timeout=30, verify=certificates_for(self.url), **options
+            base_url=self.url, headers=headers, verify=certificates_for(self.url), **{"timeout": 30, **options}
         )
 
     def async_client(self, key: str | None = None, **options: Any) -> httpx2.AsyncClient:

@@ -18,7 +18,7 @@ from quiesce.errors import ServerProblem
 from quiesce.events import TextDelta
 from quiesce.messages import AssistantMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel
-from quiesce.server import Settings, schemas
+from quiesce.server import Settings, new_key, schemas
 from quiesce.server.openapi import OPERATIONS
 
 from .support import endless, free_port, serving, talker, two_keys
@@ -131,6 +131,30 @@ def test_a_refusal_has_a_status_and_no_answer_has_none() -> None:
     ann, _, keys = two_keys()
     with serving(talker(), keys=keys) as served:
         asyncio.run(main(served.url, ann))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\nX-Other: y", "é", " more"])
+def test_a_key_that_no_request_can_carry_is_refused_and_not_shown(end: str) -> None:
+    key = new_key()
+    with pytest.raises(ServerProblem, match="API key") as refused:
+        Client("http://127.0.0.1:8765", key + end)
+    assert key not in repr(refused.value.__cause__ or refused.value) + str(refused.value)
+
+
+def test_text_that_cannot_be_sent_is_a_problem_too() -> None:
+    async def main(url: str) -> None:
+        async with Client(url) as client:
+            for request in (
+                lambda: client.start_run("\udcff"),
+                lambda: client.start_run("Hello", idempotency_key="é"),
+                lambda: client.list_runs(session="\udcff"),
+                lambda: client.cancel_run("\udcff"),
+            ):
+                with pytest.raises(ServerProblem):
+                    await request()
+
+    with serving(talker()) as served:
+        asyncio.run(main(served.url))
 
 
 def test_answers_are_given_by_id() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from quiesce import Agent
 from quiesce.models.scripted import Say, ScriptedModel, Used
 from quiesce.server import Settings, create_app
 from quiesce.server.memory_use import size_of
+from quiesce.sessions.records import holder
 from quiesce.sessions.stores.resolve import resolve_store
 
 from .support import Served, read_events, serving, start, talker, two_keys
@@ -169,6 +172,38 @@ def test_a_crash_between_counting_and_deleting_counts_once(tmp_path: Path, monke
     with place.serving() as served, served.client(place.ann) as ann:
         assert [run["id"] for run in ann.get("/runs").json()["runs"]] == [runs[1]]
         assert calls(ann) == 2
+
+
+@pytest.mark.promise("P9")
+def test_a_session_that_could_not_be_deleted_keeps_its_runs(tmp_path: Path):
+    place = Restarted(tmp_path)
+    with place.serving() as served, served.client(place.ann) as ann:
+        run_id = run_to_end(served, ann, "ann", session="s")
+        other = resolve_store(place.path)  # as another process has it
+        lease = other.acquire("ann/s", holder("another process"), seconds=60).result().lease
+        assert ann.delete("/sessions/s").status_code == 409
+        assert calls(ann) == 1
+        other.release(lease).result()
+        other.close().result()
+    with place.serving() as served, served.client(place.ann) as ann:
+        assert [run["id"] for run in ann.get("/runs").json()["runs"]] == [run_id]
+        assert calls(ann) == 1
+        assert ann.delete("/sessions/s").status_code == 204
+        assert calls(ann) == 1
+    with place.serving() as served, served.client(place.ann) as ann:
+        assert (ann.get("/sessions").json()["sessions"], calls(ann)) == ([], 1)
+
+
+@pytest.mark.promise("P9")
+def test_a_damaged_session_can_be_deleted(tmp_path: Path):
+    place = Restarted(tmp_path)
+    with place.serving() as served, served.client(place.ann) as ann:
+        run_to_end(served, ann, "ann", session="s")
+    with closing(sqlite3.connect(place.path)) as database, database:
+        database.execute("UPDATE messages SET payload = ?", (b"{\xff",))
+    with place.serving() as served, served.client(place.ann) as ann:
+        assert ann.delete("/sessions/s").status_code == 204
+        assert (ann.get("/sessions").json()["sessions"], calls(ann)) == ([], 1)
 
 
 # --- Idempotency keys -------------------------------------------------------------------------------------------------

@@ -81,3 +81,5 @@ def test_usage_by_agent_session_and_day():
         assert sums(client.get("/usage?session=a").json()) == (2, 20)
         assert client.get("/usage?until=2020-01-01").json()["total"]["calls"] == 0
         assert client.get("/usage?since=yesterday").status_code == 422
+        compact = day.replace("-", "")
+        assert sums(client.get(f"/usage?agent=one&since={compact}&until={compact}").json()) == (3, 30)

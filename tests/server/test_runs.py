@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
 from quiesce import Agent, tool
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall, Used
-from quiesce.server import Settings
+from quiesce.server import Settings, create_app
 
 from .support import endless, frames, read_events, serving, start, talker, wait_for_text
 
@@ -360,3 +361,46 @@ def test_what_is_sent_in_two_parts_does_not_wait_for_an_acknowledgement():
         (connection,) = served.do(lambda: list(served.server.server_state.connections))
         made = connection.transport.get_extra_info("socket")
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_request_that_is_refused_leaves_no_session(tmp_path: Path, *, stored: bool):
+    app = create_app(talker(name="one"), talker(name="two"), store=tmp_path / "s.db" if stored else None)
+    with serving(app=app) as served, served.client() as client:
+        blank = {"prompt": " ", "session": "s"}
+        assert client.post("/runs", json={**blank, "agent": "one"}).status_code == 422
+        assert client.get("/sessions").json() == {"sessions": []}
+        read_events(client, start(client, session="s", agent="two"))
+        assert client.post("/runs", json={**blank, "agent": "two"}).status_code == 422
+        (session,) = client.get("/sessions").json()["sessions"]
+        assert (session["agent"], session["messages"]) == ("two", 2)
+
+
+def test_a_stop_with_undo_of_a_question_does_not_wait_for_ever():
+    undoing, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def write(name: str) -> str:
+        return name
+
+    @write.undo
+    def unwrite(result: str) -> None:
+        undoing.set()
+        go_on.wait(30)
+
+    @tool(requires_approval=True)
+    def send() -> str:
+        return "sent"
+
+    model = ScriptedModel([Call("write", {"name": "a"})], [Call("send", {})])
+    settings = Settings(max_wait=0.05)
+    with serving(Agent(model, tools=[write, send]), settings=settings) as served, served.client(timeout=10) as client:
+        run_id = start(client)
+        read_events(client, run_id)
+        try:
+            assert client.post(f"/runs/{run_id}/cancel", json={"undo": True}).json()["accepted"]
+            assert undoing.wait(10)
+        finally:
+            go_on.set()
+        assert client.get(f"/runs/{run_id}").json()["run"]["interrupts"] == []

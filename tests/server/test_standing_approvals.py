@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce import Agent, tool
+from quiesce.errors import StoreUnavailable
 from quiesce.messages import UserMessage
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.server import create_app
 from quiesce.server.schemas import ArgumentPattern
 from quiesce.server.standing_approvals import _fits
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .support import read_events, serving, start, two_keys
 
@@ -193,3 +196,34 @@ def test_a_pattern_fits_what_the_same_regular_expression_fits(text: str, pattern
 def test_a_pattern_with_many_stars_takes_no_time() -> None:
     """A regular expression would take years for it."""
     assert not _fits(ArgumentPattern(like="*a" * 40 + "*b"), "a" * 10_000)
+
+
+class Failing(SQLiteStore):
+    """A store that can be told to fail."""
+
+    fails = False
+
+    def acquire(self, *args: Any, **options: Any) -> Any:
+        if not self.fails:
+            return super().acquire(*args, **options)
+        failed: Future[Any] = Future()
+        failed.set_exception(StoreUnavailable("the store is away"))
+        return failed
+
+
+@pytest.mark.promise("P9")
+def test_what_was_taken_back_while_the_store_failed_does_not_come_back(tmp_path: Path):
+    path = tmp_path / "s.db"
+    store = Failing(path)
+    with serving(app=create_app(bank()[0], store=store)) as served, served.client() as client:
+        answer(client, ask(client, "Ann"), remember={"scope": "agent", "expires_in": 600})
+        (rule,) = client.get("/approvals").json()["approvals"]
+        store.fails = True
+        assert client.delete(f"/approvals/{rule['id']}").status_code == 503
+        assert client.get("/approvals").json() == {"approvals": []}
+        store.fails = False
+        assert ask(client, "Ann", session="other")["interrupts"]
+        assert client.delete(f"/approvals/{rule['id']}").status_code == 204
+        assert client.delete(f"/approvals/{rule['id']}").status_code == 404
+    with serving(app=create_app(bank()[0], store=path)) as served, served.client() as client:
+        assert client.get("/approvals").json() == {"approvals": []}

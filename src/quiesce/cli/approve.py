@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .json_lines import add_option, print_line, tell
 from .main import Subparsers
@@ -12,9 +12,6 @@ from .remote import add_options, at_server, run_at_server
 from .run_answers import add_options as add_answer_options
 from .run_answers import answers_to, check_terminal, has_answers, sent_answer, waiting_for
 from .sanitize import clean
-
-if TYPE_CHECKING:
-    from ..client import Client
 
 NOTHING_ASKED: Final = 1
 STILL_WAITING: Final = 4
@@ -35,15 +32,11 @@ def run(options: argparse.Namespace) -> int:
     if not has_answers(options):
         options.ask = sys.stdin.isatty()
     check_terminal(options)
-    return at_server(options, lambda client: _answer(client, options))
-
-
-async def _answer(client: Client, options: argparse.Namespace) -> int:
-    run = await run_at_server(client, options.id)
+    run = at_server(options, lambda client: run_at_server(client, options.id))
     if not run.interrupts:
         tell(options, f"{run.id} asks nothing.", {"run": run.id, "continued_as": None, "waiting": []})
         return NOTHING_ASKED
-    answers = answers_to(run.interrupts, options)
+    answers = answers_to(run.interrupts, options)  # without an event loop, which would take the Ctrl-C
     left = tuple(each for each in run.interrupts if each.id not in answers)
     for each in left if not options.json else ():
         print(clean(f"It waits for a person: {waiting_for(each)}"), file=sys.stderr)
@@ -53,7 +46,8 @@ async def _answer(client: Client, options: argparse.Namespace) -> int:
     if not answers:
         print("Use --approve, --deny or --ask.", file=sys.stderr)
         return STILL_WAITING
-    going_on = await client.resume_run(run.id, {name: sent_answer(answer) for name, answer in answers.items()})
+    sent = {name: sent_answer(answer) for name, answer in answers.items()}
+    going_on = at_server(options, lambda client: client.resume_run(run.id, sent))
     text = f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."
     tell(options, text, {"run": run.id, "continued_as": going_on.id, "waiting": left})
     return STILL_WAITING if left else 0

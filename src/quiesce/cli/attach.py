@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -51,14 +50,10 @@ def run(options: argparse.Namespace) -> int:
     if is_tree and (options.json or options.after):
         options.usage_error("--tree is for all events, and for people: leave out --json and --after")
     printer = EventPrinter(as_json=options.json, as_tree=is_tree)
-    try:
-        with printer:
-            if store_of(options) is None:
-                return at_server(options, lambda client: _at_server(client, options, printer))
-            return in_fleet(options, lambda fleet: _in_fleet(fleet, options, printer))
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
+    with printer:
+        if store_of(options) is None:
+            return at_server(options, lambda client: _at_server(client, options, printer))
+        return in_fleet(options, lambda fleet: _in_fleet(fleet, options, printer))
 
 
 async def _at_server(client: Client, options: argparse.Namespace, printer: EventPrinter) -> int:

@@ -63,8 +63,16 @@ def _dropped_image(text: str) -> Path | None:
     name = text.strip().strip("'\"").replace("\\ ", " ")
     if "\n" in name or not name.lower().endswith(tuple(_IMAGES)):
         return None
-    path = Path(name.removeprefix("file://")).expanduser()
+    path = _path(name.removeprefix("file://"))
     return path if _is_file(path) else None
+
+
+def _path(name: str) -> Path:
+    """The path that a name stands for. A `~` with an unknown user is only text."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def mention(path: str) -> str:
@@ -90,7 +98,7 @@ def attached_files(text: str) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for quoted, bare in _MENTION.findall(text):
         for name in (quoted, bare, bare.rstrip(_PUNCTUATION)):
-            path = Path(name).expanduser()
+            path = _path(name)
             if name and _is_file(path):
                 found[path] = None
                 break
@@ -167,7 +175,7 @@ def _unless_complete(found: Completion, before: str) -> Completion:
 def _paths(begun: str) -> tuple[str, ...]:
     """The paths that begin like this, as they are written in a prompt. Hidden ones only after a dot."""
     folder, slash, prefix = begun.rpartition("/")
-    where = Path(folder + slash or ".").expanduser()
+    where = _path(folder + slash or ".")
     try:
         with os.scandir(where) as entries:
             found = [

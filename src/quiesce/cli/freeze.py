@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -86,7 +87,11 @@ def _check_target(options: argparse.Namespace) -> None:
 
 
 def _who(options: argparse.Namespace) -> str:
-    return options.by or f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container a user may have no name
+        user = str(os.getuid())
+    return options.by or f"{user}@{socket.gethostname()}"
 
 
 async def show_active(fleet: Fleet) -> None:

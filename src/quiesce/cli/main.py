@@ -7,7 +7,9 @@ arguments and returns the exit code. Modules must be cheap to import; heavy impo
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -40,6 +42,9 @@ MODULES: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not end a run
     parser = make_parser()
     options = parser.parse_args(arguments)
     run: Callable[[Any], int] | None = getattr(options, "run", None)
@@ -51,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QuiesceError as error:
         print(f"quiesce: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

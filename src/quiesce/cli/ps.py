@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from .json_lines import add_option, print_line
 from .main import Subparsers
-from .remote import add_options, add_store_option, at_server, in_fleet, store_of
+from .remote import active_runs, add_options, add_store_option, at_server, in_fleet, store_of
 from .sanitize import clean, one_line
 
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..server.schemas import RunView
+
 _STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
-_AT_REST: Final = ("ended", "crashed")
 _HEADINGS: Final = ("RUN", "AGENT", "STATE", "AGE", "TOKENS", "PROMPT")
 
 
@@ -35,8 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the runs, the newest first."""
     runs = _of_server(options) if store_of(options) is None else _of_fleet(options)
-    if not options.all and options.state is None:
-        runs = [each for each in runs if each["state"] not in _AT_REST]
     if options.json:
         for each in runs:
             print_line(each)
@@ -54,11 +56,12 @@ def run(options: argparse.Namespace) -> int:
 def _of_server(options: argparse.Namespace) -> list[dict[str, Any]]:
     from msgspec import to_builtins
 
-    runs = at_server(
-        options,
-        lambda client: client.list_runs(state=options.state, session=options.session, limit=options.limit),
-    )
-    return to_builtins(runs)
+    async def listed(client: Client) -> Sequence[RunView]:
+        if options.all or options.state is not None:
+            return await client.list_runs(state=options.state, session=options.session, limit=options.limit)
+        return (await active_runs(client, session=options.session))[: options.limit]
+
+    return to_builtins(at_server(options, listed))
 
 
 def _of_fleet(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:8765"
 URL_VARIABLE: Final = "QUIESCE_URL"
 KEY_VARIABLE: Final = "QUIESCE_API_KEY"
 STORE_VARIABLE: Final = "QUIESCE_STORE"
+_ACTIVE: Final = ("queued", "running", "stopping")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,9 +80,28 @@ def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[A
     return asyncio.run(main())
 
 
+async def all_runs(client: Client, **query: Any) -> list[RunView]:
+    """All runs that the query names, page by page, the newest first."""
+    found: list[RunView] = []
+    while True:
+        page = await client.page_runs(limit=1000, **query)
+        found += page.runs
+        if page.next is None:
+            return found
+        query["before"] = page.next
+
+
+async def active_runs(client: Client, **query: Any) -> list[RunView]:
+    """The runs that have not ended, the newest first. None is missed while it goes from one state to the next."""
+    found: dict[str, RunView] = {}
+    for state in _ACTIVE:
+        found |= {run.id: run for run in await all_runs(client, state=state, **query)}
+    return sorted(found.values(), key=lambda run: run.created_at, reverse=True)
+
+
 async def run_at_server(client: Client, wanted: str) -> RunView:
     """The run whose id is this, or begins with it. Raises `ServerProblem` when there is none, or more than one."""
-    return only_run(await client.list_runs(limit=1000), wanted)
+    return only_run(await all_runs(client, search=wanted), wanted)
 
 
 def only_run(known: Iterable[AnyRun], wanted: str) -> AnyRun:

@@ -197,7 +197,10 @@ def _prompt(given: str | None) -> str:
         return given
     if given is None and sys.stdin.isatty():
         raise ConfigurationError("There is no prompt.", todo='Use: quiesce run "prompt", or pipe one in.')
-    return sys.stdin.read()
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"The prompt on standard input is not text in {sys.stdin.encoding}.") from None
 
 
 def _start(agent: AnyAgent, given: str | Answers, how: RunOptions[Any]) -> tuple[Run, SimpleQueue[Event]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..errors import ConfigurationError
 from ..messages import (
     AssistantMessage,
     CutNote,
@@ -71,9 +72,16 @@ def add_parser(subparsers: Subparsers) -> None:
 
 @contextmanager
 def _opened(options: argparse.Namespace) -> Generator[SessionStore]:
+    """The store of the command. Raises `ConfigurationError` for a file that cannot be read or written meanwhile."""
     store = resolve_store(options.store)
     try:
         yield store
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or 'The file'}: {error.strerror}.", kept="The store is unchanged."
+        ) from None
     finally:
         store.close().result()
 
@@ -120,17 +128,17 @@ def _show(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         lines = list(export_session(store, options.name))
-    if options.output is None:
-        sys.stdout.buffer.writelines(lines)
-        sys.stdout.buffer.flush()
-    else:
-        options.output.write_bytes(b"".join(lines))
+        if options.output is not None:
+            options.output.write_bytes(b"".join(lines))
+            return 0
+    sys.stdout.buffer.writelines(lines)
+    sys.stdout.buffer.flush()
     return 0
 
 
 def _import(options: argparse.Namespace) -> int:
-    data = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
     with _opened(options) as store:
+        data = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
         name = import_session(store, data.splitlines(), name=options.name)
     tell(options, f"Imported {name!r}.", {"imported": name})
     return 0

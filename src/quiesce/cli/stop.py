@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 from ..cancellation import Mode
 from .json_lines import add_option, print_line, tell
 from .main import Subparsers
-from .remote import add_mode_option, add_options, add_store_option, at_server, in_fleet, run_at_server, store_of
+from .remote import (
+    active_runs,
+    add_mode_option,
+    add_options,
+    add_store_option,
+    at_server,
+    in_fleet,
+    run_at_server,
+    store_of,
+)
 from .sanitize import clean
 
 if TYPE_CHECKING:
@@ -58,8 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _stop_all(client: Client, options: argparse.Namespace) -> int:
     if options.all:
-        known = await client.list_runs(limit=1000)
-        chosen = [each.id for each in known if each.state not in _AT_REST]
+        chosen = [each.id for each in await active_runs(client)]
     else:
         chosen = [(await run_at_server(client, wanted)).id for wanted in options.runs]
     code = REQUESTED

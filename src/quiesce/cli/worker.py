@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Work until SIGTERM or SIGINT; returns 0 when the drain is over. A second signal ends its patience."""
+    """Work until SIGTERM or SIGINT; returns 0 when the drain is over. A second signal shortens the drain."""
     from ..fleet.worker import Worker, WorkerSettings
     from ..processes.environment import hide_environment
     from ..telemetry import Telemetry

@@ -43,6 +43,9 @@ class Client:
     def __init__(self, url: str = DEFAULT_URL, key: str | None = None, *, timeout: float = 10.0) -> None:
         self.url: Final = url
         self._timeout: Final = timeout
+        if key and not (key.isascii() and key.isprintable() and " " not in key):  # the HTTP library's error shows it
+            message = "The API key has a line break, a space or another character that no request can send."
+            raise ServerProblem(message, todo="Copy the key as it was printed, without quotes and line breaks.")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             self._http: Final = httpx2.AsyncClient(base_url=url, headers=headers, verify=certificates_for(url))
@@ -290,15 +293,17 @@ class Client:
         seconds: float | None = None,
     ) -> httpx2.Response:
         params = {name: value for name, value in (query or {}).items() if value is not None}
-        content = None if body is None else msgspec.json.encode(body)
-        kind = {"Content-Type": "application/json"} if content is not None else {}
+        kind = {"Content-Type": "application/json"} if body is not None else {}
         try:
+            content = None if body is None else msgspec.json.encode(body)
             response = await self._http.request(
                 method, path, params=params, content=content, headers={**(headers or {}), **kind},
                 timeout=self._timeout if seconds is None else seconds,
             )  # fmt: skip
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _no_answer(self.url, error) from error
+        except UnicodeEncodeError as error:
+            raise ServerProblem("The request has a character that cannot be sent.") from error
         if not response.is_success:
             raise _refusal(response, self.url)
         return response
@@ -317,7 +322,7 @@ class Client:
 
 
 def _quoted(part: str) -> str:
-    return quote(part, safe="")
+    return quote(part, safe="", errors="surrogateescape")
 
 
 class _Problem(msgspec.Struct):

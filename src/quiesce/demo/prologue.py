@@ -23,7 +23,9 @@ _STOP_AFTER: Final = 160
 async def real_model(screen: Screen) -> None:
     """Stream the small local model and stop it; print a notice where it is not available."""
     if not is_available():
-        screen.notice("The small local model (quiesce[local]) cannot be had here: the scripted one plays everything.")
+        screen.notice(
+            "The small local model (quiesce[local]) is not available here: the whole demo uses a scripted one."
+        )
         return
     screen.notice("First a real model, on this machine: SmolLM2, 135 million parameters. It will be stopped.")
     try:
@@ -32,7 +34,9 @@ async def real_model(screen: Screen) -> None:
         await _read_some(run, screen)
         await run
     except QuiesceError as error:
-        screen.notice(f"The small local model cannot be had here ({error.what}): the scripted one plays on.")
+        screen.notice(
+            f"The small local model is not available here ({error.what}): the demo goes on with a scripted one."
+        )
     else:
         screen.receipt(await run.stopped())
     screen.notice("Now a scripted model with two tools.")

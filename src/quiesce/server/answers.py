@@ -1,4 +1,4 @@
-"""The answers of a request: what of them is remembered for later calls, and what the audit has of them."""
+"""The answers of a request: approvals that are remembered for later calls, and entries in the audit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ACTIONS: dict[str, AuditAction] = {"approved": "approve", "denied": "deny", "an
 async def remember_answers(
     request: ApiRequest, given: Sequence[Answer], answers: Mapping[str, Any], asked: Mapping[str, Interrupt]
 ) -> list[StandingApproval]:
-    """Add the approvals that count for later calls, and take back those that a no is against.
+    """Add the approvals that count for later calls, and take back those that cover a call that is denied now.
 
-    Raises `Problem` for what cannot be remembered, or a `StoreError`; then nothing is added.
+    Raises `Problem` for an approval that cannot be remembered, or a `StoreError`; then nothing is added.
     """
     approvals, run = request.services.records.approvals, request.run
     decided = {each.interrupt_id: each.decision for each in answer_records(asked.values(), answers, request.owner)}

@@ -50,11 +50,10 @@ class Compression:
 
 def accepts_gzip(scope: Scope) -> bool:
     """Whether the client accepts gzip. One that names it only to refuse it (`gzip;q=0`) does not."""
-    for each in Headers(scope=scope).get("accept-encoding", "").lower().split(","):
-        name, _, weight = each.replace(" ", "").partition(";q=")
-        if name in ("gzip", "*"):
-            return weight.strip("0.") != "" or not weight
-    return False
+    accepted = Headers(scope=scope).get("accept-encoding", "").lower().replace(" ", "").split(",")
+    weights = {name: weight for name, _, weight in (each.partition(";q=") for each in accepted)}
+    weight = weights.get("gzip", weights.get("*", "0"))
+    return weight.strip("0.") != "" or not weight
 
 
 def _may_compress(start: Message) -> bool:

@@ -112,6 +112,7 @@ class Endpoints:
         async def endpoint(http: Request) -> Response:
             try:
                 owner = self._authenticator.owner(http)
+                _refuse_null_characters(http)
                 body = b"" if http.method in ("GET", "HEAD") else await self._read_body(http)
                 run = await self._find_run(owner, http.path_params.get("id"))
                 is_operator = self._authenticator.is_operator(owner)
@@ -155,6 +156,14 @@ class Endpoints:
         if not size and "content-type" in http.headers and not _is_json(http):
             raise Problem(415, "not_json", "Only application/json is accepted.")
         return b"".join(chunks)
+
+
+def _refuse_null_characters(http: Request) -> None:
+    """Raise `Problem` for an address with a null character: Postgres has no texts with one."""
+    if "\0" in http.scope["path"]:
+        raise Problem(404, "not_found", "There is nothing at an address with a null character.")
+    if b"%00" in http.scope["query_string"]:
+        raise Problem(422, "invalid", "The query has a null character.", todo="Leave it out.")
 
 
 def _is_json(http: Request) -> bool:

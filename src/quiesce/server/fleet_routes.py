@@ -23,6 +23,7 @@ from .idempotency import check_same_request, fingerprint
 from .problems import Problem, no_such_session, other_agent
 from .run_filter import RunFilter, run_filter
 from .run_list import encode_change
+from .sessions import check_session_name
 from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
 from .usage import UsageRows, UsedRun, report_by_key
@@ -72,6 +73,8 @@ async def start_run(request: ApiRequest) -> Response:
     if body.on_disconnect == "cancel":
         raise Problem(422, "not_possible", "In a fleet a run does not know its readers.", todo="Use a timeout.")
     request.services.quotas.check_not_draining()
+    if body.session is not None:
+        check_session_name(body.session)
     label = body.session or f"run-{uuid.uuid4().hex[:12]}"
     stored = stored_name(request.owner, label)
     for earlier in await service.fleet.runs(session=stored, limit=1):
@@ -269,7 +272,8 @@ async def show_session(request: ApiRequest) -> Response:
 async def delete_session(request: ApiRequest) -> Response:
     """`DELETE /sessions/{name}`, with its runs."""
     stored = stored_name(request.owner, request.http.path_params["name"])
-    if not await _service(request).fleet.delete_session(request.owner, stored):
+    is_own_record = owner_and_name(stored) is None  # such as the audit
+    if is_own_record or not await _service(request).fleet.delete_session(request.owner, stored):
         raise no_such_session()
     request.note("delete_session", session=request.http.path_params["name"])
     return Response(status_code=204)

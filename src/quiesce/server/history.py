@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
-from ..errors import SessionNotFound, StoreError
+from ..errors import SessionNotFound, StoreDamaged, StoreError
 from ..sessions import Session, SessionStore
 from ..sessions.records import RunRecord
 from .agents import AgentTable
@@ -17,11 +17,13 @@ from .registry import RunRegistry, ServedRun
 from .retention import Retention
 from .sessions import OwnedSession, SessionRegistry
 from .settings import Settings
-from .stored_runs import StoredRun, StoredRuns
+from .stored_runs import StoredRun, StoredRuns, held
 from .stored_session import is_of_one_run, owner_and_name, stored_name
 from .usage import UsageRows, UsageTotals, UsedRun, used_run
 
 _log: Final = logging.getLogger("quiesce.server")
+# Holds a conversation, as a run does, while it is being deleted.
+_DELETION: Final = "deletion"
 
 
 class History:
@@ -202,7 +204,7 @@ class History:
     async def delete_run(self, run: ServedRun) -> None:
         """Delete an ended run, also from the store. Raises `Problem` while it is running, or a `StoreError`.
 
-        What it said stays in the conversation of a session that was named; the server's own session for it goes too.
+        Its messages stay in the conversation of a named session. A session that was made for this run is deleted too.
         """
         if run.run is not None:
             raise Problem(409, "running", "The run has not ended.", todo="Stop it first: POST /runs/{id}/cancel.")
@@ -238,15 +240,29 @@ class History:
         if conversation.holder is not None:
             message = f"Run {conversation.holder} is using this session."
             raise Problem(409, "session_busy", message, todo="Stop it first.")
-        if self._deleted is not None and isinstance(conversation, Session):
+        if isinstance(conversation, Session):
             await self.count_usage(owner)
-            await self._deleted.add(owner, await self._rows_of(conversation.name))
             with suppress(SessionNotFound):  # no run has written to it yet
-                await conversation.delete()
+                await self._delete_conversation(owner, conversation)
         for run in self._runs.ended(owner):
             if run.info.session == name:
                 self._retention.drop(run)
         self._sessions.drop(owner, name)
+
+    async def _delete_conversation(self, owner: str, conversation: Session) -> None:
+        """Delete a session from the store. Its runs are counted only when no other run can refuse the deletion."""
+        assert self._deleted is not None
+        await asyncio.wrap_future(conversation.store.load(conversation.name))  # so that `held` makes none
+        conversation.hold(_DELETION)
+        try:
+            async with AsyncExitStack() as stack:
+                with suppress(StoreDamaged):  # which can be deleted all the same
+                    await stack.enter_async_context(held(conversation))
+                await self._deleted.add(owner, await self._rows_of(conversation.name))
+                conversation.release(_DELETION)
+                await conversation.delete()
+        finally:
+            conversation.release(_DELETION)
 
     async def _finish_deletions(self, owner: str) -> None:
         """Delete the runs that were counted as deleted when an earlier process ended."""

@@ -93,6 +93,9 @@ def keys_from_file(path: Path) -> dict[str, str]:
         if not line.strip() or line.startswith("#"):
             continue
         name, _, kept = line.strip().partition(" ")
+        if not kept:  # the line may be a key itself, so it is not shown
+            todo = "Make one with `quiesce key NAME --key-file FILE`."
+            raise ConfigurationError(f"Line {number} of {path} is not a name and a hash.", todo=todo)
         if name in hashes:
             raise ConfigurationError(f"Line {number} of {path} repeats the name {name!r}.")
         hashes[name] = kept.strip()
@@ -117,9 +120,12 @@ def add_key(path: Path, name: str) -> str:
         )
     key = new_key()
     is_cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")  # as an editor may leave it
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        file.write(("\n" if is_cut else "") + f"{name} {hash_key(key)}\n")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+            file.write(("\n" if is_cut else "") + f"{name} {hash_key(key)}\n")
+    except OSError as error:
+        raise ConfigurationError(f"The key file {path} cannot be written: {error.strerror}.") from None
     return key
 
 

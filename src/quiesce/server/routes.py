@@ -93,8 +93,9 @@ async def cancel_run(request: ApiRequest) -> Response:
     served, body, wait = request.run, request.body(schemas.CancelRun), request.wait_seconds()
     run = served.run
     if run is None and served.interrupts:
-        if body.undo:  # what a person is asked is withdrawn with it
-            await asyncio.wait((request.services.undos.start(served),), timeout=wait)
+        if body.undo:  # this also withdraws the questions
+            longest = request.services.settings.max_wait if wait is None else wait
+            await asyncio.wait((request.services.undos.start(served),), timeout=longest)
         else:
             served.cancel_interrupts()
         request.services.run_lists.run_changed(served)
@@ -182,7 +183,7 @@ async def resume_run(request: ApiRequest) -> Response:
     added = await remember_answers(request, given, answers, asked)
     try:
         response = await _follow_up(request, answers)
-    except BaseException:  # what was not approved is not remembered
+    except BaseException:  # the answers were not accepted, so their approvals do not count later
         await forget_approvals(request, added)
         raise
     note_answers(request, answers, asked, added)
@@ -306,12 +307,13 @@ async def show_usage_by_key(request: ApiRequest) -> Response:
 def usage_filter(request: ApiRequest) -> UsageFilter:
     """What a request for the usage names. Raises `Problem` for a day that is none."""
     query = request.http.query_params
-    for name in ("since", "until"):
+    days: dict[str, str] = {}
+    for name in {"since", "until"}.intersection(query):
         try:
-            date.fromisoformat(query.get(name, "2000-01-01"))
+            days[name] = date.fromisoformat(query[name]).isoformat()  # ISO 8601 has other forms, such as 20261116
         except ValueError:
             raise Problem(422, "invalid", f"`{name}` must be a day, such as 2026-11-16.") from None
-    return UsageFilter(*(query.get(name) for name in ("since", "until", "agent", "session", "key")))
+    return UsageFilter(**days, **{name: query.get(name) for name in ("agent", "session", "key")})
 
 
 async def list_agents(request: ApiRequest) -> Response:

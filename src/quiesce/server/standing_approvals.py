@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ..hooks import BeforeApproval
 from ..interrupts import Interrupt
@@ -78,11 +79,13 @@ class StandingApprovals:
     async def _take_back(self, owner: str, is_meant: Callable[[StandingApproval], bool]) -> list[StandingApproval]:
         kept = await self._load(owner)
         taken = [each for each in kept.values() if is_meant(each)]
-        for approval in taken:
-            del kept[approval.id]
+        # An approval that is taken back ends at once. It is removed when that is saved, so that a retry finds it.
+        kept.update({each.id: replace(each, expires_at=0.0) for each in taken})
         if taken:
             async with self._changing:
                 await self._save(owner, _lasting(kept))
+        for approval in taken:
+            kept.pop(approval.id, None)
         return taken
 
     async def decide(self, info: RunMetadata, event: BeforeApproval) -> StandingApproval | None:

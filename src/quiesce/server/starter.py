@@ -76,17 +76,22 @@ class RunStarter:
             check_same_request(started.fingerprint, request)
             return self._services.runs.get(owner, started.run_id), False
         self._services.quotas.check_new_run(owner)
-        agent = self._services.agents.get(request.agent)
+        agent, sessions = self._services.agents.get(request.agent), self._services.sessions
         session = self._session_name(owner, request, idempotency_key)
-        if session is None:
-            conversation = agent.conversation.branch()
-        else:
-            conversation = self._services.sessions.open(owner, session, agent).conversation
+        is_new_session = session is not None and sessions.find(owner, session) is None
+        conversation = (
+            agent.conversation.branch() if session is None else sessions.open(owner, session, agent).conversation
+        )
         prompt = request.prompt if isinstance(request.prompt, str) else UserMessage(tuple(request.prompt))
         given: RunOptions[Any] = {"timeout": request.timeout, "conversation": conversation, "owner": owner}
         given.update(options or {})
         given["on_busy"] = request.on_busy
-        run = self._isolated(agent).start(prompt, **given)
+        try:
+            run = self._isolated(agent).start(prompt, **given)
+        except BaseException:
+            if session is not None and is_new_session:
+                sessions.drop(owner, session)
+            raise
         served = self._register(run, self._info(owner, agent, session, request))
         if idempotency_key is not None:
             started = StartedRun(run.id, fingerprint(request))

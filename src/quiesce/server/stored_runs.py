@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from ..agent import AnyAgent
@@ -183,13 +183,22 @@ class StoredRuns:
         return records
 
 
-async def _seal(session: Session) -> None:
-    """Acquire a session that a dead process held, which seals it, and release it."""
+@asynccontextmanager
+async def held(session: Session) -> AsyncGenerator[None]:
+    """Hold a session for the block; this seals what a dead process left in it. Raises `SessionBusy` at once."""
     at_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     at_once.set_result(None)
     lease = await session.open(at_once)
-    if isinstance(lease, Lease):
-        await asyncio.wrap_future(session.store.release(lease))
+    try:
+        yield
+    finally:
+        if isinstance(lease, Lease):
+            await asyncio.wrap_future(session.store.release(lease))
+
+
+async def _seal(session: Session) -> None:
+    async with held(session):
+        pass
 
 
 def _prompt(events: Sequence[Event]) -> str:
