@@ -14,5 +14,6 @@ The stories of a user, and where each is tried:
     two people                     test_runs.py, test_hardships.py: two tabs, many tabs
 
 STORIES.md tells what was awkward in each before, and how it is now. With the keyboard alone, on a phone, and with axe:
-test_access.py. What it weighs: test_weight.py. 500 tools and a megabyte: test_smooth.py. The client: test_client.py.
+test_access.py. Where Stop is: test_steady.py. What it weighs: test_weight.py. 500 tools and a megabyte: test_smooth.py.
+The client: test_client.py.
 """

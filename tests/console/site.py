@@ -102,6 +102,10 @@ ATTACK = f"""{NASTY}
 SCRIPTS: dict[str, list[Answer]] = {
     "hello": [[Say("Hello there."), Used(input=12, output=4)]],
     "stream": [[Used(input=1240, output=1, final=False), Say(STORY * 40, chunk=6, pause=0.02)]],
+    "grow": [
+        [Think("A long one is wanted."), Say("First a look. "), Call("search", {"query": "harbour"})],
+        [Say(STORY * 8, chunk=30, pause=0.01), Used(input=40, output=700)],
+    ],
     "build": [
         [
             Think("The parser has changed, so it must be built."),

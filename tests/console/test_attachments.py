@@ -55,3 +55,24 @@ def test_what_is_no_image_and_no_pdf_is_not_taken_and_what_is_taken_can_be_remov
     page.get_by_role("button", name="Remove paper.pdf").click()
     expect(page.get_by_role("list", name="Attachments")).to_be_hidden()
     expect(page.locator("#attach")).to_be_focused()
+
+
+HOLD_READING = """
+  const read = FileReader.prototype.readAsDataURL;
+  FileReader.prototype.readAsDataURL = function (file) { window.letRead = () => read.call(this, file); };
+"""
+
+
+@pytest.mark.promise("P3")
+def test_a_prompt_that_is_sent_while_its_file_is_read_has_the_file(page: Page, site: Site) -> None:
+    page.add_init_script(HOLD_READING)
+    page.goto(site.url)
+    page.locator("#draft").wait_for()
+    page.evaluate(GIVE, ["drop", "image/png", "dot.png", PIXEL])
+    started = requests_of(page, "/runs")
+    page.fill("#draft", "hello, what is this?")
+    page.keyboard.press("Enter")
+    page.evaluate("letRead()")
+    page.wait_for_url("**/#/runs/*")
+    image = {"type": "image", "media_type": "image/png", "data": PIXEL}
+    assert started[0]["prompt"] == [{"type": "text", "text": "hello, what is this?"}, image]

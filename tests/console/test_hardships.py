@@ -139,6 +139,23 @@ def test_what_was_left_behind_is_followed_to_its_end(page: Page, site: Site) -> 
     expect(page.locator("#receipt .left")).to_have_text("Nothing is left running.")
 
 
+@pytest.mark.promise("P1")
+def test_a_stop_that_waits_for_the_network_is_delivered_after_its_page_was_left(page: Page, site: Site) -> None:
+    page.goto(site.wired)
+    run_id = prompt(page, "stream a story")
+    answer(page, "The harbour")
+    site.tell("cut")
+    try:
+        page.keyboard.press("Escape")
+        state_is(page, "Stop not delivered yet")
+        page.get_by_role("link", name="New", exact=True).click()
+        expect(page.locator("#send")).to_be_visible()
+    finally:
+        site.tell("mend")
+    row = page.locator(f"a.run-row[href='#/runs/{run_id}']")
+    expect(row.locator(".pill")).to_have_text("Stopped")
+
+
 # --- Impatience ------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +179,25 @@ def test_enter_twice_is_one_prompt(page: Page, site: Site) -> None:
     expect(page.get_by_role("alert")).to_have_count(0)
     page.keyboard.press("Escape")
     run_state(page, "Stopped")
+
+
+@pytest.mark.promise("P8")
+def test_a_prompt_that_is_sent_again_because_the_response_was_lost_is_one_run(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    started: list[str] = []
+
+    def lose(route: Route) -> None:
+        if started or route.request.method != "POST":
+            route.continue_()
+            return
+        started.append(route.fetch().json()["run"]["id"])
+        route.abort()
+
+    page.route("**/runs", lose)
+    page.fill("#draft", "hello again")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    assert prompt(page, "hello again") == started[0]
 
 
 @pytest.mark.promise("P8")

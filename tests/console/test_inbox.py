@@ -87,7 +87,7 @@ def test_arguments_that_are_kept_are_not_sent(page: Page, site: Site) -> None:
     card = page.get_by_role("article", name="Approve deploy?")
     card.get_by_role("button", name="Change the arguments").click()
     card.get_by_label("Arguments of deploy, to change").fill('{"environment": "elsewhere"}')
-    card.get_by_role("button", name="Keep the arguments").click()
+    card.get_by_role("button", name="Discard my changes").click()
     with page.expect_request("**/resume") as resumed:
         card.get_by_role("button", name="Approve deploy").click()
     assert json.loads(resumed.value.post_data or "")["answers"][0]["answer"] == {"type": "approve"}

@@ -29,6 +29,31 @@ export function useKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
+/** Starts runs. A request that is pressed again because its response was lost starts no second run. */
+export class Starter {
+  #last = null; // the request that has no response yet, and its key
+
+  /** Start a run from a request, to which `more(key)` adds what is new in each. Resolves to the run. */
+  async start(request, more = () => ({})) {
+    const asked = JSON.stringify(request);
+    if (this.#last?.asked !== asked) this.#last = { asked, key: random() };
+    const { key } = this.#last;
+    try {
+      const { run } = await client.startRun({ ...request, ...more(key) }, { idempotencyKey: key });
+      this.#last = null;
+      return run;
+    } catch (error) {
+      if (!error.isPassing) this.#last = null;
+      throw error;
+    }
+  }
+}
+
+function random() {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 function noteClock(date) {
   const theirs = Date.parse(date ?? "") / 1000;
   if (!Number.isNaN(theirs)) skew = theirs - Date.now() / 1000;

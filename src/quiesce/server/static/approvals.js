@@ -77,7 +77,7 @@ function editor(interrupt) {
   const toggle = (open) => {
     show(field, open);
     show(shown, !open);
-    say(edit, open ? "Keep the arguments" : "Change the arguments");
+    say(edit, open ? "Discard my changes" : "Change the arguments");
     if (!open) field.value = given;
     else field.focus();
   };
@@ -98,7 +98,7 @@ function approval(value) {
 
 // A tool that offers more than this is answered in the field.
 const MOST_OPTIONS = 20;
-const LABELS = { limit: "How much more is allowed (empty: as much again)", approval: "Reason, if you deny it (the model gets it)", question: "Your answer", choice: "Or another answer" };
+const LABELS = { limit: "How much more is allowed (empty: the same amount again)", approval: "Reason, if you deny it (the model gets it)", question: "Your answer", choice: "Or another answer" };
 const TITLES = { limit: "Raise the limit?", approval: "Approve", question: "Question from" };
 
 /** What a tool asks: { text, options }. A reason with `options` is a choice. */

@@ -10,6 +10,7 @@ export class Attachments {
   constructor(complain) {
     this.complain = complain;
     this.parts = [];
+    this.reading = Promise.resolve(); // until every file that was chosen is read
     this.list = h("ul", { class: "attachments", "aria-label": "Attachments", hidden: true });
     this.input = h("input", { type: "file", multiple: true, accept: TYPES.join(","), hidden: true, "aria-label": "Files to attach", on: { change: () => this.#chosen() } });
     this.button = h("button", { type: "button", class: "quiet", id: "attach", on: { click: () => this.input.click() } }, "Attach");
@@ -22,8 +23,9 @@ export class Attachments {
     this.add([...files]);
   }
 
-  /** The prompt with what is attached. */
-  with(text) {
+  /** The prompt with what is attached, also with files that are still being read. */
+  async with(text) {
+    await this.reading;
     return this.parts.length ? [{ type: "text", text }, ...this.parts] : text;
   }
 
@@ -32,13 +34,21 @@ export class Attachments {
     this.#draw();
   }
 
-  async add(files) {
+  add(files) {
+    this.reading = this.reading.then(() => this.#read(files));
+  }
+
+  async #read(files) {
     for (const file of files) {
       if (!TYPES.includes(file.type)) {
         this.complain(`${file.name} is not attached: only images (PNG, JPEG, GIF, WebP) and PDFs can be.`);
         continue;
       }
-      const data = await base64(file);
+      const data = await base64(file).catch(() => null);
+      if (data === null) {
+        this.complain(`${file.name} is not attached: it could not be read.`);
+        continue;
+      }
       const isImage = IMAGES.includes(file.type);
       this.parts.push(isImage ? { type: "image", media_type: file.type, data } : { type: "document", media_type: file.type, data, name: file.name });
     }

@@ -12,7 +12,7 @@ const DONE = {
   stop_tool: "Stopped a tool",
   steer: "Steered",
   pause: "Paused",
-  unpause: "Let go on",
+  unpause: "Resumed",
   approve: "Approved",
   deny: "Denied",
   answer: "Answered",
@@ -24,7 +24,7 @@ const DONE = {
   allow: "Approved in advance",
   disallow: "Took back an approval",
 };
-const SERVER = { deadline: "the time limit", disconnect: "no reader", shutdown: "the server's end", budget: "the budget", local: "this machine" };
+const SERVER = { deadline: "the time limit", disconnect: "no client was connected", shutdown: "the server shut down", budget: "the budget", local: "this machine" };
 
 export function openPage(place, shell) {
   const page = new AuditPage(shell);

@@ -860,10 +860,10 @@ export interface ReasoningDelta {
  * `still_running` names what could not be proved to have stopped, and background processes that go on while the task
  * waits for a person; empty means that nothing is left. `processes` are all background processes of the task, with how
  * each ended. Late outcomes of abandoned calls are appended to `late` when they land, and what became of each undo to
- * `undo`. `limits` are those of
- * the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
- * runs of the task so far. `saved` says whether all of the run is in the store of the conversation (None: it has
- * none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
+ * `undo`. `limits` are those of the run, with what it has used; a run that goes on with a task shares them with the
+ * earlier runs. `task` sums up all runs of the task so far. `saved` says whether all of the run is in the store of the
+ * conversation (None: it has none), and `unsaved` why not: also when the run ended before its session was open, and
+ * its prompt was not sent.
  */
 export interface Receipt {
   /** The run's id. */

@@ -23,7 +23,7 @@ export class Composer {
     this.text.value = recall(this.place);
     this.send = h("button", { type: "submit", class: "primary", id: "send" }, "Send");
     this.stop = onPress(h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { keydown: heldDown } }, "Stop"), () => actions.stop());
-    this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
+    this.steer = h("button", { type: "button", id: "steer", hidden: true, title: "Cut what the run is doing now; it goes on with your prompt (Enter)", on: { click: () => this.#submit() } }, "Steer");
     this.queue = h("button", { type: "button", id: "queue", hidden: true, title: "Send it when this run has finished (Ctrl+Enter)", on: { click: () => this.#submit(true) } }, "Queue");
     this.pause = h("button", { type: "button", class: "quiet", id: "pause", hidden: true, on: { click: () => actions.pause() } }, "Pause");
     this.canQueue = false;
@@ -51,11 +51,11 @@ export class Composer {
       this.extra,
       this.attached.list,
       this.attached.input,
-      h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.queue, this.steer, this.send, this.stop)),
       h("div", { class: "composer-foot" }, this.hint, this.attached.button, this.pause, this.later, this.options),
+      h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.queue, this.steer, this.send, this.stop)),
     );
     this.setMode("idle");
-    queueMicrotask(() => this.#grow());
+    new ResizeObserver(() => requestAnimationFrame(() => this.#grow())).observe(this.text); // its lines depend on its width
   }
 
   get draft() {
@@ -79,7 +79,7 @@ export class Composer {
     if (this.options) show(this.options, busy && mode !== "forcing");
     say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
     say(this.hint, HINTS[mode]);
-    this.#edited();
+    this.#offer();
     if (hadFocus && document.activeElement === document.body) (busy ? this.stop : this.text).focus();
     if (hadFocus && document.activeElement?.hidden) (busy ? this.stop : this.text).focus();
   }
@@ -126,15 +126,23 @@ export class Composer {
 
   #edited() {
     remember(this.place, this.draft);
-    const steerable = this.mode === "running" && Boolean(this.actions.steer) && this.draft.trim() !== "";
-    show(this.steer, steerable);
-    show(this.queue, BUSY.includes(this.mode) && this.canQueue && this.draft.trim() !== "");
+    this.#offer();
     this.#grow();
   }
 
+  /** Show what can be done with the draft now. */
+  #offer() {
+    const steerable = this.mode === "running" && Boolean(this.actions.steer) && this.draft.trim() !== "";
+    show(this.steer, steerable);
+    show(this.queue, BUSY.includes(this.mode) && this.canQueue && this.draft.trim() !== "");
+  }
+
+  /** Give the draft the height of its text. Meanwhile the composer keeps its own, so that the page does not scroll. */
   #grow() {
+    this.element.style.minHeight = `${this.element.offsetHeight}px`;
     this.text.style.height = "auto";
     this.text.style.height = `${Math.min(240, this.text.scrollHeight + 2)}px`;
+    this.element.style.minHeight = "";
   }
 
   #key(event) {
@@ -159,7 +167,7 @@ export class Composer {
     this.sending = true; // until there is an answer: a second Enter is not a second prompt
     try {
       const isPrompt = queues || this.mode === "idle"; // a steer is text; what is attached waits for the next prompt
-      if ((await action(isPrompt ? this.attached.with(text) : text)) && this.draft === text) {
+      if ((await action(isPrompt ? await this.attached.with(text) : text)) && this.draft === text) {
         this.text.value = "";
         if (isPrompt) this.attached.clear();
         this.#edited();

@@ -1,6 +1,6 @@
 // A run's page: the conversation as it streams, the picture, the stop, and the receipt.
 
-import { client, clockSkew, insist, ServerProblem } from "./api.js";
+import { client, clockSkew, insist, ServerProblem, Starter } from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
@@ -45,6 +45,10 @@ class RunPage {
     this.drawing = 0;
     this.pausing = false; // whether the run waits, or will wait, before its next step
     this.going = false; // to another run
+    this.starter = new Starter();
+    this.isWatched = false; // a run that had ended before anybody looked sends nothing
+    this.following = true; // until the person scrolls up, the page scrolls with the answer
+    this.scrolledTo = 0;
     this.line = new Line(() => document.hidden && this.run?.on_disconnect !== "cancel"); // such a run would be stopped without a reader
     this.#build();
   }
@@ -114,14 +118,15 @@ class RunPage {
     this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
     this.watching = new IntersectionObserver((seen) => show(this.jump, !seen.at(-1).isIntersecting), { rootMargin: "0px 0px 240px" });
     this.watching.observe(this.end);
+    addEventListener("scroll", () => this.#scrolled(), { passive: true, signal: this.left.signal });
     try {
       await this.#look();
-      const isWatched = this.isNew || !this.over; // a run that had ended before anybody looked sends nothing
+      this.isWatched = this.isNew || !this.over;
       if (this.wantedStop) this.stop("now"); // a run that is over is left alone
       await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
-      if (isWatched && FINISHED.includes(this.run.stop_reason)) this.queue.sendNext();
+      if (this.isWatched && FINISHED.includes(this.run.stop_reason)) this.queue.sendNext();
       await this.#watchTheRest();
     } catch (error) {
       if (this.left.signal.aborted) return;
@@ -222,15 +227,24 @@ class RunPage {
     clearTimeout(this.drawing);
     this.drawing = 0;
     if (this.left.signal.aborted || !this.run) return;
-    const atBottom = scrollY + innerHeight > document.documentElement.scrollHeight - 80;
+    const isAtEnd = this.#scrolled();
     this.#head();
     this.conversation.update(this.story);
     this.#drawMode();
     this.composer.setPaused(this.pausing);
     this.composer.canQueue = Boolean(this.run.session);
     this.queue.wait(!this.over);
-    this.wasWatching = atBottom;
-    if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
+    this.wasWatching = this.isWatched ? this.following : isAtEnd;
+    if (this.following && !this.over) scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  /** See whether the person has scrolled up or to the end; returns the latter. What grows on the page is no scrolling. */
+  #scrolled() {
+    const isAtEnd = scrollY + innerHeight > document.documentElement.scrollHeight - 80;
+    if (isAtEnd) this.following = true;
+    else if (scrollY < this.scrolledTo) this.following = false;
+    this.scrolledTo = scrollY;
+    return isAtEnd;
   }
 
   /** Draw whether the run goes on or is being stopped. It measures nothing, so that a stop is shown without a layout of the page. */
@@ -249,6 +263,7 @@ class RunPage {
   /** Go to the end. Parts of a long answer get their height when they come into view, hence twice. */
   #toTheEnd() {
     const go = () => scrollTo(0, document.documentElement.scrollHeight);
+    this.following = true;
     go();
     requestAnimationFrame(() => requestAnimationFrame(go));
   }
@@ -422,8 +437,8 @@ class RunPage {
     const next = mode ?? (this.#mode() === "stopping" ? "kill" : "now");
     const mine = { mode: next, since: this.stopping?.since ?? performance.now(), delivered: false, troubled: false };
     this.stopping = mine;
+    // Without the signal of the page: leaving it does not take the stop back.
     const sent = insist(() => client.cancelRun(this.id, { mode: next, reason: reason || "Stop was pressed in the console" }), {
-      signal: this.left.signal,
       onRetry: () => {
         mine.troubled = true;
         this.#tick();
@@ -485,7 +500,7 @@ class RunPage {
   #start(prompt) {
     const wanted = { prompt, agent: this.run.agent };
     if (this.run.session) wanted.session = this.run.session;
-    return this.#go(() => client.startRun(wanted, { idempotencyKey: crypto.randomUUID?.() ?? String(Math.random()) }));
+    return this.#go(async () => ({ run: await this.starter.start(wanted) }));
   }
 
   /** Send the same prompt again, from the conversation: the run's view has only its first characters. */

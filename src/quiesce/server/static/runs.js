@@ -1,6 +1,6 @@
 // The list of runs, the newest first, with their status, and the composer for a new run.
 
-import { client, ServerProblem } from "./api.js";
+import { client, ServerProblem, Starter } from "./api.js";
 import { Composer } from "./composer.js";
 import { h, say, show } from "./dom.js";
 import { setTitle } from "./notifications.js";
@@ -24,11 +24,12 @@ class RunsPage {
     this.shell = shell;
     this.left = new AbortController();
     this.rows = new Map();
+    this.starter = new Starter();
     this.agent = h("select", { id: "agent", "aria-label": "Agent", hidden: true });
     this.composer = new Composer("new", "New session", { send: (text) => this.#start(text) });
     this.composer.extra.append(this.agent);
     this.list = h("ul", { class: "runs", "aria-label": "Runs" });
-    this.empty = h("p", { class: "empty", hidden: true }, "No runs yet. Write a prompt above to start one.");
+    this.empty = h("p", { class: "empty", hidden: true }, "No runs yet. Write a prompt below to start one.");
     this.count = h("p", { class: "meta", role: "status" });
     this.element = h("div", { class: "page" }, h("h1", { class: "visually-hidden" }, "Runs"), this.composer.element, h("div", { class: "list-head" }, h("h2", {}, "Runs"), this.count), this.empty, this.list);
     setTitle("Runs · Quiesce");
@@ -77,7 +78,7 @@ class RunsPage {
       if (this.list.children[index] !== row.element) this.list.insertBefore(row.element, this.list.children[index] ?? null);
     });
     const active = runs.filter((run) => run.state !== "ended" && run.state !== "crashed").length;
-    say(this.count, active ? `${active} running` : runs.length ? "None is running" : "");
+    say(this.count, active ? `${active} running` : runs.length ? "None running" : "");
     show(this.empty, runs.length === 0);
   }
 
@@ -89,9 +90,8 @@ class RunsPage {
     };
     document.addEventListener("keydown", onKey);
     try {
-      const wanted = { prompt, session: `console-${random()}` };
-      if (this.agent.value) wanted.agent = this.agent.value;
-      const { run } = await client.startRun(wanted, { idempotencyKey: random() });
+      const wanted = this.agent.value ? { prompt, agent: this.agent.value } : { prompt };
+      const run = await this.starter.start(wanted, (key) => ({ session: `console-${key}` }));
       this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, { stopAtOnce, isNew: true });
       return true;
     } catch (error) {
@@ -134,9 +134,4 @@ function lastWords(tail) {
   if (tail.length <= TAIL) return tail.trim();
   const end = tail.slice(-TAIL);
   return `… ${end.slice(end.search(/\s/) + 1).trim()}`;
-}
-
-function random() {
-  const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

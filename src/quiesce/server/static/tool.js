@@ -8,7 +8,7 @@ import { textOf } from "./story.js";
 import { answeredWords, count, duration, OUTCOME } from "./words.js";
 
 const LONG = 4000;
-const STATE_WORDS = { asked: "being asked for", running: "running", waiting: "waits for you", answered: "was answered, see below", ...OUTCOME };
+const STATE_WORDS = { asked: "the model is writing this call", running: "running", waiting: "waits for you", answered: "was answered, see below", ...OUTCOME };
 
 export class ToolView {
   constructor(tool, stopTool) {

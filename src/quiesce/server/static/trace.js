@@ -56,7 +56,7 @@ function toolNode(tool, path) {
   return { key, kind: inside ? "agent" : "tool", name: tool.name, state, words: error || (state === "completed" ? "" : wordsOf(state)), figures, from: tool.from, to: tool.to, tool, children: () => (inside ? nodesOf(inside, `${key} `) : []), number: inside ? inside.calls.length : 0 };
 }
 
-const wordsOf = (state) => ({ asked: "being asked for", running: "running", waiting: "waits for you", failed: "failed" })[state] ?? OUTCOME[state] ?? String(state);
+const wordsOf = (state) => ({ asked: "the model is writing this call", running: "running", waiting: "waits for you", failed: "failed" })[state] ?? OUTCOME[state] ?? String(state);
 
 // --- The view --------------------------------------------------------------------------------------------------------
 
