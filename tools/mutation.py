@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import json
 import os
 import queue
@@ -31,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Final, Literal, TypeAlias
 
 ROOT: Final = Path(__file__).parent.parent
@@ -236,7 +238,11 @@ def _first_line(node: ast.AST) -> str:
 
 
 class WorkingCopy:
-    """A copy of the source, the tests and the pages, in which one mutant at a time is tried."""
+    """A copy of the source, the tests and the pages, in which one mutant at a time is tried.
+
+    Bytecode of the source is checked by a hash, so that only a mutant's file is compiled again. That of the tests is
+    checked by their time, as usual: they do not change.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._root: Final = directory
@@ -244,13 +250,15 @@ class WorkingCopy:
         for name in ("src", "tests", "bench", "docs"):  # tests take a server and a store from the last two
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
+        compileall.compile_dir(directory / "src", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
     def outcome(self, tests: tuple[str, ...], limit: float) -> Outcome:
         """What becomes of the tests within `limit` seconds: a mutant lives when they pass."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "0"]
         command += ["-p", "no:cacheprovider", "-p", "no:xdist", *tests]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self._root / "src"), str(self._root)])}
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
+        environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (self._root / "output").open("wb") as output:
             child = self._child = subprocess.Popen(  # noqa: S603
                 command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
