@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 
 import quiesce
 from quiesce import Agent, CancellationToken, Conversation, Summarise, Text, Trim, UserMessage, handoff, tool
 from quiesce.errors import QuiesceError
+from quiesce.events import Event
+from quiesce.hooks import HookEvent
 from quiesce.models.base import Settings
 from quiesce.run.options import RunOptions
 from quiesce.sessions.stores.memory import MemoryStore
@@ -30,6 +32,17 @@ ODD: Final = (
 def add(number: int) -> int:
     """Add."""
     return number + 1
+
+
+# Public names that take nothing from a user: Quiesce makes them, or what they hold is checked where it is used.
+NOT_GIVEN: Final = frozenset(
+    {
+        "Cancelled", "Cause", "CodeExecution", "ConversationState", "FallbackModels", "FileSearch", "Interrupt",
+        "Mode", "ModelCall", "Middleware", "Receipt", "Run", "RunContext", "RunOptions", "RunResult", "Settings",
+        "SharedConversationWarning", "Task", "ToolCallRequest", "ToolContext", "ToolReturn", "Usage", "WebSearch",
+        "Approval", "Approve", "Deny", "MCPServer", "CancellationToken", "Tool",
+    }
+)  # fmt: skip
 
 
 def model() -> ScriptedModel:
@@ -108,6 +121,13 @@ def test_each_argument_with_odd_values(make: Callable[..., Any], name: str) -> N
             pass
         except Exception as error:
             pytest.fail(f"{make.__qualname__}({name}={value!r:.60}): {type(error).__name__}: {error}")
+
+
+def test_no_public_constructor_is_missing() -> None:
+    made = {make.__name__ for make in MADE}
+    events = {each.__name__ for each in (*get_args(Event), *HookEvent.__subclasses__())} | {"Event", "HookEvent"}
+    others = {name for name in quiesce.__all__ if name.endswith(("Error", "Missing", "ToolCall", "__"))}
+    assert set(quiesce.__all__) - made - events - others == NOT_GIVEN
 
 
 @pytest.mark.parametrize("name", [*RunOptions.__annotations__, *("deps", "state", "token", "answers")])
