@@ -15,8 +15,9 @@ from quiesce.conversation.conversation import ConversationState
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, InvalidAnswer, OutputMissing
 from quiesce.events import InterruptRaised
+from quiesce.hooks import AfterRun, OnMessage
 from quiesce.interrupts import Approve, Deny
-from quiesce.messages import AssistantMessage, UserMessage
+from quiesce.messages import AssistantMessage, ToolMessage, UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Used
 
 pytestmark = pytest.mark.promise("P6", "P7")
@@ -330,6 +331,20 @@ async def test_a_person_is_asked_and_raises_the_limit() -> None:
     assert len(model.requests) == 6
     assert not faults(agent.messages)
     assert agent.state["ticks"] == 5
+
+
+async def test_hooks_see_a_run_that_asks_about_its_limit() -> None:
+    seen: list[Any] = []
+
+    async def note(event: AfterRun | OnMessage) -> None:
+        seen.append(event.result.stop_reason if isinstance(event, AfterRun) else type(event.message))
+
+    agent = Agent(
+        ScriptedModel([Call("tick")], then="Done."), tools=[tick], limits=Limits(turns=1), on_limit="ask", hooks=[note]
+    )
+    result = await agent.invoke_async("go")
+    assert (result.stop_reason, result.error) == ("interrupt", None)
+    assert seen == [UserMessage, AssistantMessage, ToolMessage, "interrupt"]
 
 
 def test_a_number_says_how_much_more() -> None:

@@ -26,7 +26,7 @@ async def look() -> str:
 
 @pytest.mark.promise("P2", "P1")
 async def test_an_answer_with_too_many_calls_is_refused_in_words() -> None:
-    agent = Agent(ScriptedModel([Call("look")] * 1001, then="Yes."), tools=[look], retry=Retry(attempts=1))
+    agent = Agent(ScriptedModel([Call("look")] * 401, then="Yes."), tools=[look], retry=Retry(attempts=1))
     with pytest.raises(ModelProtocolError, match="more than 400 tool calls"):
         await agent.invoke_async("Go.")
     assert faults(agent.messages) == ()

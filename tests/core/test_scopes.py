@@ -1,6 +1,7 @@
 """Scopes that a token closes, and shields that are bounded."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -203,3 +204,17 @@ async def test_a_shield_is_bounded():
     await shield.wait(both, seconds=1000)
     assert all(each.done() for each in both)
     future.cancel()
+
+
+@pytest.mark.promise("P7")
+async def test_a_ctrl_c_while_a_scope_is_left_does_not_leave_it_open() -> None:
+    scope = StopScope(CancellationToken())
+    with suppress(KeyboardInterrupt), scope:
+        scope._forget = _press
+    scope._scope.cancel()  # as a stop that comes now would
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def _press() -> bool:
+    raise KeyboardInterrupt

@@ -262,7 +262,9 @@ def test_a_stop_that_ctrl_c_cuts_reaches_everybody() -> None:
             each.watch(lambda mode, number=number: told.append((number, mode)))
             each.on_cancel(lambda cause, number=number: told.append((number, cause.reason)))
         press(lambda: token.cancel("why"))
-        assert [(each.mode, each.stop_now) for each in (token, child, grandchild)] == [(Mode.NOW, True)] * 3
+        assert [(each.mode, each.stop_now, each.stop_asked) for each in (token, child, grandchild)] == [
+            (Mode.NOW, True, True)
+        ] * 3
         assert set(told) == {(number, what) for number in range(3) for what in (Mode.NOW, "why")}
         assert grandchild.cause.origin.reason == "why"
         assert token.cancel("again") is False

@@ -227,3 +227,9 @@ def test_a_signal_handler_may_cancel_what_its_thread_is_about_to_wait_for() -> N
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 50
+
+
+def test_a_deadline_without_a_loop_does_not_keep_the_program_alive() -> None:
+    program = "from quiesce import CancellationToken; token = CancellationToken().after(3600); print('end')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "end\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from quiesce import Agent, Approve, Session, tool
 from quiesce.errors import InvalidAnswer, StoreError, UnknownInterrupt
 from quiesce.events import Event
+from quiesce.hooks import AfterRun
 from quiesce.run.agent_runs import FollowedRun
+from quiesce.sessions.records import Lease, WriteBatch
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.telemetry import Telemetry
 from quiesce.testing import Call, ScriptedModel, run_virtual
@@ -135,3 +138,40 @@ def test_a_stop_before_the_session_is_open_says_that_nothing_is_saved() -> None:
         assert seen == {(False, False), (True, False), (True, True)}
 
     asyncio.run(main())
+
+
+async def test_the_last_hooks_find_the_answer_in_the_store(new_store: StoreMaker) -> None:
+    """What comes before them is saved by then; only the end of the run is not."""
+    found: list[str] = []
+    store = new_store()
+
+    async def look(event: AfterRun) -> None:
+        session = Session("s", store)
+        await session.load()
+        found.append(session.messages[-1].text)
+
+    agent = Agent(ScriptedModel("Yes."), session=Session("s", store), hooks=[look])
+    assert (await agent.invoke_async("Go")).error is None
+    assert found == ["Yes."]
+
+
+class HangsAtTheEnd(FaultyStore):
+    """A store that does not answer the write with which a run ends."""
+
+    at_end = False
+
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
+        if batch.end is not None:
+            self.at_end, self.usual = True, "hangs"
+        return super().write(lease, batch)
+
+
+async def test_a_cancellation_of_the_runs_own_task_while_its_end_is_saved_is_passed_on() -> None:
+    store = HangsAtTheEnd(MemoryStore())
+    run = Agent(ScriptedModel("Yes."), session=Session("s", store)).start("Go")
+    while not store.at_end:
+        await asyncio.sleep(0)
+    run._task.cancel()
+    await asyncio.wait((run._task,))
+    assert run._task.cancelled()
+    assert run.done
