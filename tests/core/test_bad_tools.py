@@ -104,6 +104,22 @@ async def test_what_a_tool_returns_and_what_the_model_is_told(value, told):
     assert (result.text, result.is_error) == (told, False)
 
 
+async def test_half_a_character_in_structured_content_does_not_cost_the_result():
+    @tool
+    async def give() -> object:
+        return ToolResult("call_1", "give", (Text("x"),), structured_content={"a": ["\ud800"]})
+
+    result, _ = await one_call(give)
+    assert (result.text, result.is_error, result.structured_content) == ("x", False, {"a": ["\ufffd"]})
+
+
+def test_options_beside_the_function_count():
+    def pay() -> str:
+        return "paid"
+
+    assert tool(pay, requires_approval=True, name="till").requires_approval is True
+
+
 async def test_a_tool_may_return_pictures():
     picture = Image(data=b"png")
 

@@ -379,7 +379,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """
     if function is not None:
-        return Tool(function)
+        return Tool(function, **options)
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
         return Tool(decorated, **options)
