@@ -339,6 +339,33 @@ def test_a_forked_child_has_no_part_in_the_runs_of_its_parent() -> None:
     assert agent("again").text == "Fine."
 
 
+@pytest.mark.promise("P6", "P8")
+@pytest.mark.skipif(sys.platform == "win32", reason="fork")
+@pytest.mark.parametrize("policy", ["drain", "count"])
+def test_a_forked_child_does_not_wait_for_the_usage_that_its_parent_learns(policy: str) -> None:
+    agent = Agent(counting_model(), stop_policy=policy)
+    loop = asyncio.new_event_loop()
+
+    async def stopped():
+        run = agent.start("go")
+        while run.messages[-1].text != "Well":
+            await asyncio.sleep(0)
+        run.cancel()
+        return await run
+
+    result = loop.run_until_complete(stopped())
+
+    def in_the_child() -> None:
+        assert not result.usage.is_provisional
+        assert len(agent.config.drain_pool) == 0
+        assert agent("again").text == "Fine."
+
+    assert in_a_fork(in_the_child) == ""
+    assert result.usage.is_provisional
+    assert len(agent.config.drain_pool) == 1
+    loop.close()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 async def test_a_fork_inside_the_loop_of_the_run() -> None:

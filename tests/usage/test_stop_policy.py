@@ -336,6 +336,35 @@ def test_a_look_up_that_fails_leaves_the_estimate() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise("P4", "P6")
+@pytest.mark.parametrize(
+    ("answer", "words"), [(OSError("a secret"), "OSError"), ({"input": 20}, "TypeError"), (UsageDelta("2"), "input")]
+)
+async def test_a_look_up_that_is_wrong_is_logged_without_its_text(answer, words: str, caplog) -> None:
+    usage = await (await cut(Asked("lookup", [answer]))).usage.final()
+    assert not usage.is_provisional
+    assert usage.output.value
+    (record,) = caplog.records
+    assert words in record.getMessage()
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.promise("P4", "P6")
+@pytest.mark.parametrize("count", ["many", -1, float("nan"), {}])
+async def test_a_count_that_is_no_number_is_logged(count, caplog) -> None:
+    model = Counting()
+
+    async def count_tokens(_: ModelRequest) -> object:
+        return count
+
+    model.count_tokens = count_tokens
+    _, result = await stopped_in_the_middle(model)
+    usage = await result.usage.final()
+    assert not usage.is_provisional
+    assert usage.input.source is not Provenance.COUNTED
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.promise("P6")
 def test_a_request_is_cancelled_at_the_provider() -> None:
     async def main() -> None:

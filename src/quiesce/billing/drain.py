@@ -104,9 +104,12 @@ def is_over(task: asyncio.Task[Any]) -> bool:
     return task.done() or task.get_loop().is_closed()
 
 
-def when_over(task: asyncio.Task[Any], call: Callable[[], None]) -> None:
-    """Call this once the task has ended, or its loop is closed around it. In that loop's thread."""
-    leave = watch_loop(task.get_loop(), on_close=call, on_fork=lambda: None)
+def when_over(task: asyncio.Task[Any], call: Callable[[], None], on_fork: Callable[[], None]) -> None:
+    """Call this once the task has ended, or its loop is closed around it. In that loop's thread.
+
+    In a child process that is forked, where the task is the parent's, `on_fork` is called.
+    """
+    leave = watch_loop(task.get_loop(), on_close=call, on_fork=on_fork)
 
     def on_end(_: object) -> None:
         leave()
@@ -138,7 +141,7 @@ class DrainPool:
             elif not task.cancelled():
                 task.exception()  # the run has ended: an error changes nothing but the figures
 
-        when_over(task, on_end)
+        when_over(task, on_end, lambda: self._active.discard(task))
 
     def cut(self) -> None:
         """Cut everything that is followed in this loop. Its figures stay estimates."""

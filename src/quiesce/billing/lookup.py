@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from operator import index
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from ..conversation.answer import possible
 from ..events import UsageDelta
 from ..messages import Text, UserMessage
 from ..models.base import Model, ModelRequest
@@ -65,7 +67,7 @@ async def _look_up(look_up: _ById, request_id: str) -> LookupResult:
         await asyncio.sleep(delay)
         report = await look_up(request_id)
         if report is not None:
-            return LookupResult(report)
+            return LookupResult(_checked(report))
     return LookupResult()
 
 
@@ -73,13 +75,13 @@ async def _cancel(cancel: _ById, look_up: _ById | None, request_id: str) -> Look
     report = await cancel(request_id)
     if report is None and look_up is not None:
         report = (await _look_up(look_up, request_id)).report
-    return LookupResult(report, cancelled=True)
+    return LookupResult(None if report is None else _checked(report), cancelled=True)
 
 
 async def _count(model: Model, count: _Count, request: ModelRequest, received: ReceivedAnswer) -> LookupResult:
     """Have the provider count the request, unless it has reported that, and the text of the answer."""
     reported = received.report is not None and received.report.input is not None
-    sent = None if reported else await count(request)
+    sent = None if reported else _whole(await count(request))
     text = "".join(f"{block.name}{block.parts.text()}" for block in received.blocks if block.kind != "reasoning")
     return LookupResult(input=sent, output=await _count_text(model, count, text) if text.strip() else None)
 
@@ -88,14 +90,28 @@ async def _count_text(model: Model, count: _Count, text: str) -> int | None:
     can_be_kept = getattr(model, "__hash__", None) is not None and hasattr(model, "__weakref__")
     frame = _frames.get(model) if can_be_kept else None
     if frame is None:
-        one = await count(_text_request(_SHORTEST))
+        one = _whole(await count(_text_request(_SHORTEST)))
         if one is None:
             return None
         frame = one - 1
         if can_be_kept:
             _frames[model] = frame
-    whole = await count(_text_request(text))
+    whole = _whole(await count(_text_request(text)))
     return None if whole is None else max(1, whole - frame)
+
+
+def _checked(report: object) -> UsageDelta:
+    """A report of a model of the user's own. Raises `TypeError` for what is none."""
+    if not isinstance(report, UsageDelta):
+        raise TypeError(type(report).__name__)
+    return possible(report)
+
+
+def _whole(count: int | None) -> int | None:
+    """A count of a model of the user's own. Raises `TypeError` or `ValueError` for what is none."""
+    if count is not None and (count := index(count)) < 0:
+        raise ValueError(count)
+    return count
 
 
 def _text_request(text: str) -> ModelRequest:

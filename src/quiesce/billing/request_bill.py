@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ from ..usage.stop_policy import RequestStopPolicy, StopAction
 from .drain import DrainPool, UnseenAnswer, is_over, when_over
 from .late_count import LateCount
 from .lookup import LookupResult, usage_lookup
+
+_log: Final = logging.getLogger("quiesce")
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
 _REFUSALS: Final = (
@@ -236,7 +239,12 @@ class RequestBill:
         entry = self.ledger.expect(entry_id)
         if is_over(stream):
             return self._drained(entry, sent, received, drained_answer)
-        when_over(stream, lambda: self._drained(entry, sent, received, drained_answer) and None)
+        estimator = self.terms.estimator
+        when_over(
+            stream,
+            lambda: self._drained(entry, sent, received, drained_answer) and None,
+            lambda: self._supersede(entry, None, estimator, "hung_up") and None,
+        )
         return entry
 
     def _drained(
@@ -264,14 +272,23 @@ class RequestBill:
         self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         entry = self.ledger.expect(entry.id)
-        when_over(task, lambda: self._lookup_done(entry, sent, received, task))
+        estimator = self.terms.estimator
+        when_over(
+            task,
+            lambda: self._lookup_done(entry, sent, received, task),
+            lambda: self._supersede(entry, None, estimator, None) and None,
+        )
         return entry
 
     def _lookup_done(
         self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer, task: asyncio.Task[LookupResult]
     ) -> None:
-        if not task.done() or task.cancelled() or task.exception() is not None:
+        if not task.done() or task.cancelled():
             self._finish(entry, sent, received)
+            return
+        if (error := task.exception()) is not None:
+            self._finish(entry, sent, received)
+            _log.warning("The estimate of a cut request stays: looking it up failed (%s).", type(error).__name__)
             return
         result = task.result()
         ended: HowItEnded | None = "cancelled_at_provider" if result.cancelled else None

@@ -230,7 +230,7 @@ class AnswerBuilder:
         return delta
 
     def _usage(self, delta: UsageDelta) -> Delta:
-        delta = _possible(delta)
+        delta = possible(delta)
         self.usage = delta if self.usage is None else newer(self.usage, delta)
         if delta.output is not None:
             self._reported_at = [len(block.parts) for block in self._blocks]
@@ -393,7 +393,7 @@ def _too_long() -> ModelProtocolError:
     return ModelProtocolError(f"The model wrote more than {_LONGEST_ANSWER:,} characters in one answer.")
 
 
-def _possible(delta: UsageDelta) -> UsageDelta:
+def possible(delta: UsageDelta) -> UsageDelta:
     """A report without figures that cannot be true: these are unknown, and are estimated."""
     counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name not in ("final", "server_tools")}
     known = {name: count for name, count in counts.items() if count is not None}
