@@ -304,6 +304,10 @@ def _amount(limit: PendingLimit, answer: Any) -> Decimal:
 
 def _answer_call(call: PendingCall, answers: Answers, check: ArgumentCheck, now: float) -> PendingCall:
     given = {each.name: answers[each.id] for each in call.interrupts if each.id in answers}
+    for interrupt in call.interrupts:
+        answer = given.get(interrupt.name)
+        if call.kept is not None or isinstance(answer, Deny):
+            _plain(interrupt, answer, Deny if isinstance(answer, Deny) else object)
     if call.kept is not None and given:  # the tool passes them on to the agent that asked through it
         return replace(call, interrupts=(), answers=given)
     for interrupt in call.interrupts:
@@ -354,10 +358,10 @@ def _checked_arguments(call: PendingCall, interrupt: Interrupt, arguments: Any, 
         ) from None
 
 
-def _plain(interrupt: Interrupt, value: Any) -> Any:
+def _plain(interrupt: Interrupt, value: Any, kind: Any = object) -> Any:
     """An answer as JSON has it. It is kept with the turn when the tool asks again."""
     try:
-        return exact(value, object)
+        return exact(value, kind)
     except NotJSON:
         raise InvalidAnswer(
             f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."

@@ -10,7 +10,9 @@ import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny, ToolContext, tool
 from quiesce.conversation.validity import faults
+from quiesce.errors import InvalidAnswer
 from quiesce.hooks import BeforeToolCall
+from quiesce.interrupts import InterruptSignal
 from quiesce.messages import Outcome
 from quiesce.testing import Call, Say, ScriptedModel
 
@@ -157,6 +159,36 @@ def test_a_question_that_holds_half_a_character_is_stored_and_answered(tmp_path:
     second = agent.answer({"call_1:q0": 1})
     assert [each.reason for each in second.interrupts] == [{"files": ["a", "\ufffd"]}]
     assert results(agent.answer({"call_1:q1": 2}))["call_1"].text == "[1, 2]"
+
+
+@pytest.mark.parametrize("answer", [Deny("\ud800"), Deny(5), "\ud800"])  # type: ignore[arg-type]
+@pytest.mark.parametrize("kept", [None, {"so": "far"}])
+def test_an_answer_that_cannot_be_stored_is_refused(tmp_path: Path, answer: Any, kept: Any) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        try:
+            return str(ctx.kept or ctx.interrupt("q"))
+        except InterruptSignal as signal:
+            raise InterruptSignal(*signal.interrupts, kept=kept) from None
+
+    agent = Agent(ScriptedModel([Call("ask")], "Done."), tools=[ask], store=f"sqlite:///{tmp_path}/s.db", session="s")
+    assert agent("Go").interrupts
+    with pytest.raises(InvalidAnswer, match="cannot be written as JSON"):
+        agent.answer({"call_1:q": answer})
+    assert results(agent.answer({"call_1:q": "yes"}))["call_1"].text == str(kept or "yes")
+
+
+def test_what_a_question_keeps_may_hold_half_a_character(tmp_path: Path) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        try:
+            return ctx.kept or ctx.interrupt("q")
+        except InterruptSignal as signal:
+            raise InterruptSignal(*signal.interrupts, kept="file \udcff") from None
+
+    agent = Agent(ScriptedModel([Call("ask")], "Done."), tools=[ask], store=f"sqlite:///{tmp_path}/s.db", session="s")
+    assert agent("Go").interrupts
+    assert results(agent.answer({"call_1:q": "yes"}))["call_1"].text == "file \ufffd"
 
 
 def test_an_approval_whose_reason_holds_half_a_character_is_stored(tmp_path: Path) -> None:

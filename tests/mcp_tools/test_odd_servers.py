@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from quiesce import Agent
-from quiesce.errors import ConfigurationError, DuplicateTool
+from quiesce.errors import ConfigurationError, DuplicateTool, ToolError
 from quiesce.events import ToolProgress
 from quiesce.mcp import MCPServer
+from quiesce.mcp.connection import MCPConnection
 from quiesce.messages import Document, Outcome, Text, ToolResult
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.result import RunResult
@@ -136,6 +139,13 @@ async def test_every_tool_has_a_name_of_its_own_that_providers_take():
             Agent(ScriptedModel(), tools=[server, again])
 
 
+@pytest.mark.promise("P4")
+async def test_a_tool_that_is_listed_twice_is_one_tool():
+    async with odd("twice") as server:
+        assert len(server.tools) == 12
+        assert [each.text for each in await results(server, Call("add"))] == ["2"]
+
+
 @pytest.mark.promise("P4", "P8")
 async def test_odd_new_tools_do_not_end_the_connection():
     async with odd() as server:
@@ -207,3 +217,53 @@ async def test_a_result_that_cannot_be_read_is_a_tool_error(sent: dict, words: s
         (result,) = await results(server, Call("content", sent))
         assert words in result.text
         assert result.is_error
+
+
+class Silent:
+    """A server that is there and says nothing."""
+
+    label, close_bound, comes_back = "silent", 1.0, False
+    server_capabilities = SimpleNamespace(tools=None)
+
+    @asynccontextmanager
+    async def open(self, _):
+        yield self
+
+
+async def no_answer(_):
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.promise("P4", "P8")
+@pytest.mark.leaves("tasks")
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+def test_a_call_from_another_loop_ends_with_the_loop_of_the_connection(how: str):
+    loop = asyncio.new_event_loop()
+
+    async def connect() -> MCPConnection:
+        connection = MCPConnection(Silent(), no_answer)
+        await connection.open(5)
+        return connection
+
+    async def cancel_all() -> None:
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end() -> None:
+        if how == "cancelled":
+            loop.run_until_complete(cancel_all())
+        loop.close()
+
+    async def main() -> None:
+        waiting = asyncio.create_task(connection.call(no_answer))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(end)
+        with pytest.raises(ToolError, match="silent has ended"):
+            async with asyncio.timeout(5):
+                await waiting
+
+    connection = loop.run_until_complete(connect())
+    asyncio.run(main())

@@ -17,6 +17,7 @@ from quiesce.models import resolve
 from quiesce.models.providers import local
 from quiesce.models.providers.compatible import SERVERS, vocabulary_of
 from quiesce.models.providers.gemini import Gemini
+from quiesce.models.providers.ollama import ollama_address
 from quiesce.models.providers.openai_chat import OpenAIChat
 from quiesce.models.providers.openai_responses import OpenAIResponses
 from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
@@ -181,6 +182,26 @@ def test_a_running_ollama(monkeypatch: pytest.MonkeyPatch) -> None:
             assert model.name == "ollama:llama3.2:latest"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("box:99", "http://box:99"),
+        ("box", "http://box:11434"),
+        ("box/ollama/", "http://box:11434/ollama"),
+        (":99", "http://127.0.0.1:99"),
+        ("::1", "http://[::1]:11434"),
+        ("[::1]", "http://[::1]:11434"),
+        ("[::1]:99", "http://[::1]:99"),
+        ("https://box", "https://box"),
+    ],
+)
+def test_what_ollama_host_may_say(host: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert ollama_address() == address
 
 
 def test_a_running_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:

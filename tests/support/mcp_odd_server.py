@@ -32,6 +32,8 @@ def tools(cursor: str | None) -> dict:
         case "odd names":
             odd = ["a.b", "a_b", "x" * 70 + "1", "x" * 70 + "2", "猫", ""]
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in odd]}
+        case "twice":
+            return {"tools": listed * 2}
         case "nonsense":
             return {"tools": [{"name": "no schema"}]}
     return {"tools": listed}

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -88,6 +89,12 @@ def burn_quietly() -> str:
     ctypes.PyDLL(None)
     while True:
         pass
+
+
+def inherited_handles() -> str:
+    listed = subprocess.run(["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True, check=True)
+    links = [line.split(" -> ") for line in listed.stdout.splitlines() if " -> " in line]
+    return str([target for place, target in links if int(place.split()[-1]) > 2 and "/proc/" not in target])
 
 
 def process_id() -> int:

@@ -33,6 +33,7 @@ class Site:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.redirects: dict[str, str] = {}
+        self.content_type = ""
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,6 +43,8 @@ class Site:
                 self.send_response(302 if goal else 200)
                 if goal:
                     self.send_header("location", goal)
+                if site.content_type:
+                    self.send_header("content-type", site.content_type)
                 self.send_header("content-length", "6")
                 self.end_headers()
                 self.wfile.write(b"inside")
@@ -373,3 +376,15 @@ def test_a_certificate_is_for_the_name_and_not_for_the_address(
     assert site.requests[0][1]["x-token"] == "t0ken"
     assert "certificate" in fetched("https://other.example/x")
     site.close()
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "no-such-charset", "idna", "undefined", "x" * 200])
+def test_a_page_with_a_charset_that_is_none_is_read_as_utf_8(charset: str, site: Site) -> None:
+    site.content_type = f"text/plain; charset={charset}"
+    assert fetched(f"{site.url}/page", private_hosts=["127.0.0.1"]) == "inside"
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize(("size", "text"), [(6, "inside"), (5, "insid\n[cut after 5 bytes]")])
+def test_a_page_is_called_cut_when_it_is(size: int, text: str, site: Site) -> None:
+    assert fetched(f"{site.url}/page", private_hosts=["127.0.0.1"], max_size=size) == text

@@ -229,3 +229,9 @@ def test_a_wait_for_a_stop_takes_any_number_of_seconds() -> None:
         assert ended.text == "[false,false]"
 
     run_async(main())
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc")
+def test_a_program_of_a_tool_inherits_no_handle_of_its_worker() -> None:
+    assert run_async(call(killable(oddities.inherited_handles), {})).text == "[]"

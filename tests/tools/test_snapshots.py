@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -206,3 +208,23 @@ def test_a_command_whose_changes_cannot_be_read_keeps_its_output(root: Path) -> 
         assert "The snapshot failed" in receipt.detail
 
     run_async(main())
+
+
+def test_a_file_that_cannot_be_read_after_the_command_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system_open = os.open
+
+    def without_rights(path: Any, *args: Any, **options: Any) -> int:
+        if path in ("secret", "c.sh") and (root / "secret").exists():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return system_open(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", without_rights)  # root reads everything
+
+    async def main() -> list[UndoReceipt]:
+        result = await run_command(root, "echo 1 > b.txt; echo 1 > c.sh; echo 1 > secret", "copy")
+        return list(await result.undo())
+
+    (receipt,) = run_async(main())
+    assert receipt.outcome is Undone.FAILED
+    assert "not kept: secret, c.sh; all other files" in receipt.detail
+    assert (root / "b.txt").read_text() == "b"

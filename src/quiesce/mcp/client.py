@@ -164,9 +164,8 @@ class MCPServer:
     async def _list_tools(self, connection: MCPConnection) -> None:
         """Read the server's tools: when connecting, and after each change."""
         every = await connection.call(lambda client: _listed(client, "tools", "tools"))
-        listed = [each for each in every if self._only is None or each.name in self._only]
-        names = legal_names([each.name for each in listed], self._prefix)
-        self._tools = tuple(map(self._tool, listed, names))
+        listed = {each.name: each for each in every if self._only is None or each.name in self._only}
+        self._tools = tuple(map(self._tool, listed.values(), legal_names(tuple(listed), self._prefix)))
 
     async def close(self) -> None:
         """Disconnect, and end a stdio server. Bounded in time; a cancellation is raised afterwards."""

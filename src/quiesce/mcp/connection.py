@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
@@ -10,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from .._threads.loop_end import watch_loop
 from .._threads.tasks import start_task
 from .._version import __version__
 from ..cancellation import BoundedShield
@@ -41,9 +44,11 @@ class _Session:
 
 
 class _RequestsInFlight:
-    """Counts the requests that the server has not answered yet."""
+    """Counts the requests that the server has not answered yet. `elsewhere` are those that other event loops await."""
 
     def __init__(self) -> None:
+        self.elsewhere: Final[set[concurrent.futures.Future[Any]]] = set()
+        self.forget: Final = watch_loop(asyncio.get_running_loop(), on_close=self.end, on_fork=lambda: None)
         self._count = 0
         self._none_left: Final = asyncio.Event()
         self._none_left.set()
@@ -59,6 +64,12 @@ class _RequestsInFlight:
             self._count -= 1
             if not self._count:
                 self._none_left.set()
+
+    def end(self) -> None:
+        """The loop of the connection has closed: nothing comes back any more."""
+        for each in tuple(self.elsewhere):
+            with suppress(concurrent.futures.InvalidStateError):
+                each.set_exception(concurrent.futures.CancelledError())
 
     async def wait(self) -> None:
         """Wait until no request is in flight."""
@@ -171,7 +182,8 @@ class MCPConnection:
         """Disconnect, within a bound. From any event loop."""
         if asyncio.get_running_loop() is not self._loop:
             if not self._loop.is_closed():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), self._loop))
+                with suppress(ToolError):  # the loop has ended, and the connection with it
+                    await self._there(self.close())
             return
         self._closed = True
         if self._session.task is None:
@@ -190,6 +202,7 @@ class MCPConnection:
         if not task.done():
             task.cancel()
             await shield.wait((task,), seconds=self._target.close_bound + FINAL_GRACE)
+        self._requests.forget()
         if shield.interrupted:
             raise asyncio.CancelledError
 
@@ -201,7 +214,28 @@ class MCPConnection:
             return await self._call_here(request)
         if self._loop.is_closed():
             raise ToolError(f"The MCP server {self._target.label} is not connected any more.")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call_here(request), self._loop))
+        return await self._there(self._call_here(request))
+
+    async def _there(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do this in the loop of the connection. Raises `ToolError` when that loop ends before."""
+        task = asyncio.current_task()
+        sent = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._requests.elsewhere.add(sent)
+        if self._loop.is_closed():
+            self._requests.end()
+        try:
+            return await asyncio.wrap_future(sent)
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            if self._loop.is_closed() and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()  # it will never begin
+            if task is not None and task.cancelling():
+                raise
+            raise ToolError(
+                f"The connection to the MCP server {self._target.label} has ended, before it answered: "
+                "whether it did what was asked is not known."
+            ) from None
+        finally:
+            self._requests.elsewhere.discard(sent)
 
     async def _call_here(self, request: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
         client = self._session.client

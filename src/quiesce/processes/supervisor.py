@@ -112,6 +112,8 @@ class _Supervisor:
         os.set_blocking(self._wake.fileno(), False)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         _, handles, _, _ = socket.recv_fds(self._control, 1, 4)
+        for handle in handles:  # programs that a tool starts do not get them
+            os.set_inheritable(handle, False)  # noqa: FBT003
         job = receive(self._control)
         try:
             self._child = self._start_worker(job, handles) if isinstance(job, WorkerJob) else self._start(job, handles)

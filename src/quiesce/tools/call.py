@@ -17,7 +17,14 @@ from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import LateOutcome
 from .call_record import CallRecord, CallStage
 from .closed_loop import close_coroutine
-from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
+from .output import (
+    as_result_of,
+    completed_result,
+    describe_error,
+    failed_result,
+    well_formed_value,
+    with_changed_arguments,
+)
 from .policy import FINAL_GRACE
 from .result_text import succeeded
 from .thread import ThreadOutcome
@@ -198,7 +205,7 @@ class CallInProgress(CallRecord):
         self.stage = CallStage.DONE
         self.times.ended = self._host.loop.time()
         self.questions.interrupts = signal.interrupts
-        self.questions.kept = signal.kept
+        self.questions.kept = well_formed_value(signal.kept)
         for interrupt in signal.interrupts:
             self._host.emit(InterruptRaised(interrupt))
 

@@ -24,7 +24,9 @@ def completed_result(call: ToolCall, value: Any) -> ToolResult:
             value = value.content
         if isinstance(value, ToolResult):  # the tool itself says what the outcome is
             content = tuple(part for each in value.content for part in _content(each))
-            return replace(value, call_id=call.id, name=call.name, content=content or (Text(_NOTHING),))
+            structured = well_formed_value(value.structured_content)
+            content = content or (Text(_NOTHING),)
+            return replace(value, call_id=call.id, name=call.name, content=content, structured_content=structured)
         return ToolResult(call.id, call.name, _content(value))
     except Exception as error:
         what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
@@ -113,6 +115,6 @@ def well_formed_value(value: Any) -> Any:
         case list():
             return [well_formed_value(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
         case dict():
-            return {well_formed(name): well_formed_value(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {well_formed_value(name): well_formed_value(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return value

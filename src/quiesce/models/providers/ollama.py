@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
 
@@ -105,7 +106,9 @@ def ollama_address() -> str:
     if "://" in host:
         return host
     host = host.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - what a server binds to is not where a client goes
-    return f"http://{host}" if ":" in host else f"http://{host}:11434"
+    found = re.fullmatch(r"(\[.*\]|[^:/]*)(:\d+)?(/.*)?", host)
+    name, port, path = found.groups("") if found else (f"[{host}]", "", "")  # else IPv6 without brackets
+    return f"http://{name or '127.0.0.1'}{port or ':11434'}{path}"
 
 
 def _messages(message: Message) -> Iterator[dict[str, Any]]:

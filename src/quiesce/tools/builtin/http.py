@@ -72,7 +72,7 @@ async def _fetch(url: str, make_client: Callable[[], httpx2.AsyncClient], max_si
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) >= max_size:
+                if len(body) > max_size:
                     break
             return _page_text(response.status_code, response.reason_phrase, response.encoding, bytes(body), max_size)
     except NotPublic as error:
@@ -129,9 +129,12 @@ def _error_text(error: Exception) -> str:
 
 
 def _page_text(status: int, reason: str, encoding: str | None, body: bytes, max_size: int) -> str:
-    text = body[:max_size].decode(encoding or "utf-8", "replace")
+    try:
+        text = body[:max_size].decode(encoding or "utf-8", "replace")
+    except (LookupError, UnicodeError):  # a codec of Python that is no charset, such as hex
+        text = body[:max_size].decode("utf-8", "replace")
     heading = "" if status == 200 else f"[{status} {reason}]\n"
-    ending = f"\n[cut after {max_size:,} bytes]" if len(body) >= max_size else ""
+    ending = f"\n[cut after {max_size:,} bytes]" if len(body) > max_size else ""
     return f"{heading}{text}{ending}"
 
 

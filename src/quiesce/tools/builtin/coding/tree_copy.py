@@ -72,9 +72,9 @@ class TreeCopy:
         return kept
 
     def changes(self) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
-        """The files that are other ones now, and those of them whose content was not kept."""
+        """The files that are other ones now, and those of them that cannot be restored."""
         other = dict(self._files)
-        changed: list[WrittenFile] = []
+        changed: dict[str, WrittenFile | None] = {}
         for path, parent, name in self._folder.files("."):
             self._checkpoint()
             try:
@@ -83,11 +83,12 @@ class TreeCopy:
                 continue
             before = other.pop(path, None)
             if before is None:
-                changed.append(self._as_written(path, None, new_folders(path, self._folders)))
+                changed[path] = self._as_written(path, None, new_folders(path, self._folders))
             elif before.signature != signature and self._differs(path, before, signature[-1] & 0o7777):
                 other[path] = before
-        changed += [self._as_written(path, before) for path, before in other.items() if before.kept is not None]
-        return tuple(changed), tuple(path for path, before in other.items() if before.kept is None)
+        changed |= {path: self._as_written(path, before) for path, before in other.items()}
+        not_kept = tuple(path for path, written in changed.items() if written is None)
+        return tuple(written for written in changed.values() if written is not None), not_kept
 
     def close(self) -> None:
         """Remove the copy."""
@@ -98,7 +99,7 @@ class TreeCopy:
             return True
         if before.kept is None:
             return before.digest is None or before.digest != self._digest(path)
-        return Folder(None).digest(before.kept) != self._folder.digest(path)
+        return Folder(None).digest(before.kept) != self._digest(path)
 
     def _digest(self, path: str) -> str | None:
         """The digest of a file; None when it cannot be read."""
@@ -107,15 +108,20 @@ class TreeCopy:
         except (OSError, ToolError):
             return None
 
-    def _as_written(self, path: str, before: _Copied | None, folders: tuple[str, ...] = ()) -> WrittenFile:
+    def _as_written(self, path: str, before: _Copied | None, folders: tuple[str, ...] = ()) -> WrittenFile | None:
+        """None for a file whose content was not kept, or that cannot be read now."""
         previous, mode = None, None
-        if before is not None and before.kept is not None:
-            mode = before.mode
-            with open(before.kept, "rb") as file:
-                previous = file.read()
-        return WrittenFile(
-            self._folder.limit, self._folder.absolute(path), previous, mode, self._folder.digest(path), folders
-        )
+        try:
+            if before is not None:
+                if before.kept is None:
+                    return None
+                mode = before.mode
+                with open(before.kept, "rb") as file:
+                    previous = file.read()
+            digest = self._folder.digest(path)
+        except (OSError, ToolError):
+            return None
+        return WrittenFile(self._folder.limit, self._folder.absolute(path), previous, mode, digest, folders)
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
