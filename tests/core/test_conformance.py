@@ -95,3 +95,28 @@ def test_a_model_that_fails_when_it_is_asked_again_leaves_no_task() -> None:
         return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}  # type: ignore[arg-type]
 
     assert run_virtual(main()) == set()
+
+
+class _Mute(ScriptedModel):
+    """Answers so often, and then never."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__(then="Hello.")
+        self._silent_after = answers
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        if len(self.requests) == self._silent_after:
+            await asyncio.Event().wait()
+        async with super().stream(request) as deltas:
+            yield deltas
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_model_that_never_answers_is_found(answers: int) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(86_400):
+            await check_model(_Mute(answers))
+
+    with pytest.raises(ModelProtocolError, match="did not answer within"):
+        run_virtual(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -145,3 +146,11 @@ def test_a_file_of_an_older_version_is_copied_as_it_is(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "copy.db") as copy:
         assert copy.execute("PRAGMA user_version").fetchone() == (1,)
     copy.close()
+
+
+def test_what_a_backup_that_was_killed_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    """In a container each start has the same pid: the next backup said that its file exists already."""
+    path = tmp_path / "s.db"
+    Agent(ScriptedModel("Yes."), session="s", store=path)("Go.")
+    (tmp_path / f"copy.db.partial-{os.getpid()}").touch()
+    back_up(path, tmp_path / "copy.db")

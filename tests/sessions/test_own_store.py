@@ -13,6 +13,7 @@ from quiesce.errors import LeaseLost, StoreDamaged, StoreError, StoreUnavailable
 from quiesce.models.scripted import ScriptedModel
 from quiesce.sessions import Coordination, Session, SessionStore, Store, resolve_store
 from quiesce.sessions.records import holder
+from quiesce.sessions.stores.content import Created, encode_record
 from quiesce.sessions.stores.local import LocalStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.resolve import default_path
@@ -143,7 +144,7 @@ def test_failures_are_store_errors(failure: Exception, expected: type[StoreError
     assert taken(store).lease.fence == 1
 
 
-@pytest.mark.parametrize("record", [b"?", b""])
+@pytest.mark.parametrize("record", [b"?", b"", encode_record(Created("text", 1.0)).replace(b"text", b"\xff" * 4)])
 def test_a_record_that_is_torn_is_damage(record: bytes) -> None:
     records = Records()
     store = LocalStore(records)
@@ -170,3 +171,16 @@ def test_the_users_own_file_is_where_it_always_was(monkeypatch: pytest.MonkeyPat
     assert default_path() == tmp_path / ".local" / "share" / "quiesce" / "sessions.db"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert default_path() == tmp_path / "data" / "quiesce" / "sessions.db"
+
+
+def test_a_damaged_session_does_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """One torn record, and no session was listed, and no run found."""
+    records = Records()
+    store = LocalStore(records)
+    for name in ("torn", "whole"):
+        store.write(taken(store, name=name).lease, batch(end="end_turn")).result()
+    records.records["torn"][1] = b"?"
+    fresh = LocalStore(records)
+    assert [info.name for info in fresh.sessions().result()] == ["whole"]
+    assert fresh.find_run("r1").result() == ["whole"]
+    assert "torn" in caplog.text

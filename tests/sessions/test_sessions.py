@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +335,63 @@ async def test_a_session_is_not_deleted_under_a_run_of_its_own() -> None:
 def test_a_name_that_no_file_has_is_no_store(name: str | Path) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a file"):
         resolve_store(name)
+
+
+@pytest.mark.promise("P8")
+async def test_a_run_that_starts_while_a_session_is_about_to_be_deleted_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deletion took the lease from the run: both have the same owner."""
+    store = MemoryStore()
+    session = Session("s", store)
+    agent = Agent(ScriptedModel("Yes.", [Say("Words."), Stall()]), session=session)
+    await agent.invoke_async("Go")
+    looked, go_on = asyncio.Event(), asyncio.Event()
+    load = store.load
+
+    def slow_load(name: str) -> Future[Any]:
+        answer: Future[Any] = Future()
+        looked.set()
+        loop = asyncio.get_running_loop()
+        loop.create_task(go_on.wait()).add_done_callback(lambda _: answer.set_result(load(name).result()))
+        return answer
+
+    monkeypatch.setattr(store, "load", slow_load)
+    deletion = asyncio.create_task(session.delete())
+    await looked.wait()
+    run = agent.start("Go on")
+    async for event in run:
+        if isinstance(event, TextDelta):
+            break
+    go_on.set()
+    with pytest.raises(ConversationBusy, match=run.id):
+        await deletion
+    run.cancel()
+    assert (await run.stopped()).saved
+    assert len((await asyncio.wrap_future(load("s"))).messages) == 4
+
+
+@pytest.mark.promise("P9")
+def test_a_relative_address_is_that_of_the_folder_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the folder, the same address was still the file in the folder before."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert resolve_store("sqlite:///s.db").url == f"sqlite:///{tmp_path}/{name}/s.db"
+        assert resolve_store("sqlite:///s.db") is resolve_store("s.db")
+    with pytest.raises(ConfigurationError, match="is not the name of a file"):
+        resolve_store("sqlite:///")
+
+
+@pytest.mark.promise("P4")
+async def test_the_receipt_of_a_stop_whose_reason_cannot_be_sent_is_read_back() -> None:
+    """A name that is no text, as the command line hands it over, made the stored receipt count as damaged."""
+    session = Session("s", MemoryStore())
+    run = Agent(ScriptedModel([Say("Words."), Stall()]), session=session).start("Go")
+    async for event in run:
+        if isinstance(event, TextDelta):
+            run.cancel("no file \udcff")
+    await run.stopped()
+    stored = await session.receipt(run.id)
+    assert stored is not None
+    assert str(stored.cause) == "user: no file ?"

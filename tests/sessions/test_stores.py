@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -15,14 +18,26 @@ from quiesce.errors import LeaseLost, SessionBusy, SessionExists, SessionNotFoun
 from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolProgress
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.export import export_session, import_session
-from quiesce.sessions.journal.rows import Commit, decode_row, encode, pack, unpack
-from quiesce.sessions.records import AcquiredSession, Holder, RunBegin, RunEnd, Snapshot, WriteBatch, holder
+from quiesce.sessions.journal.rows import LATE_ROWS, Commit, decode_row, encode, pack, unpack
+from quiesce.sessions.queue.prompts import QueueRequest
+from quiesce.sessions.records import (
+    AcquiredSession,
+    Holder,
+    RunBegin,
+    RunEnd,
+    SentElsewhere,
+    Snapshot,
+    WriteBatch,
+    holder,
+)
 from quiesce.sessions.store import SessionStore
+from quiesce.sessions.stores import sql_sessions
 from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.postgres import PostgresStore
 from quiesce.sessions.stores.schema import SQLITE_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
-from .conftest import StoreMaker
+from .conftest import Databases, StoreMaker
 
 pytestmark = pytest.mark.promise("P9")
 
@@ -325,3 +340,72 @@ def test_a_file_that_is_no_database_is_said_to_be_damaged(tmp_path: Path) -> Non
     with pytest.raises(StoreDamaged, match=r"odd\.db"):
         store.sessions().result()
     store.close().result()
+
+
+@pytest.mark.promise("P8")
+def test_a_session_that_is_deleted_while_another_process_asks_for_it_is_made_anew(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted after it was found to exist, and before it was read: the other process got an `AssertionError`."""
+    with databases.one() as url:
+        one, other = PostgresStore(url), PostgresStore(url)
+        one.release(taken(one).lease).result()
+        find = sql_sessions.find_session
+        deletions = [other.delete]
+
+        def find_later(session: str, *, locked: bool = False) -> Any:
+            if deletions and threading.current_thread().name == one._thread.name:
+                deletions.pop()(session).result()
+            return (yield from find(session, locked=locked))
+
+        monkeypatch.setattr(other._thread, "name", "the other process")
+        monkeypatch.setattr(sql_sessions, "find_session", find_later)
+        other.sessions().result()
+        assert taken(one).lease.fence == 1
+        for store in (one, other):
+            store.close().result()
+
+
+@pytest.mark.promise("P9")
+def test_a_late_outcome_that_comes_during_a_deletion_leaves_nothing(databases: Databases) -> None:
+    """The row was written after the journal was deleted, and stayed for ever."""
+    with databases.one() as url:
+        store = PostgresStore(url)
+        lease = taken(store).lease
+        store.write(lease, batch(end="end_turn")).result()
+        store.release(lease).result()
+        run = (lease.session_id, "r1")
+
+        async def main() -> list[Any]:
+            late, reader = await asyncpg.connect(url), await asyncpg.connect(url)
+            adding = late.transaction()
+            await adding.start()
+            await late.fetch("SELECT 1 FROM quiesce_runs WHERE session = $1 AND run = $2 FOR UPDATE", *run)
+            text = "INSERT INTO quiesce_journal (session, run, seq, payload, number) VALUES ($1, $2, $3, '{}', 0)"
+            await late.execute(text, *run, LATE_ROWS)
+            deletion = store.delete("s")
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type ="
+            while not await reader.fetchval(f"{waiting} 'Lock'"):
+                pass
+            await adding.commit()
+            await asyncio.wrap_future(deletion)
+            left = await reader.fetch("SELECT * FROM quiesce_journal")
+            for each in (late, reader):
+                await each.close()
+            return left
+
+        assert asyncio.run(main()) == []
+        store.close().result()
+
+
+@pytest.mark.promise("P8")
+def test_a_prompt_that_a_dead_run_has_taken_is_not_said_to_be_sent(store: SessionStore) -> None:
+    """The process died between taking the prompt and sending it: its sender was told that it was sent."""
+    lost = taken(store, seconds=-1).lease
+    taking = QueueRequest("steer", holder("you"), -1, b""), QueueRequest("steer", holder("you"), -1, b"")
+    first, second = (store.enqueue("s", each).result() for each in taking)
+    assert store.take_prompt(lost, first, "r1").result()
+    assert store.take_prompt(lost, second, "r1").result()
+    assert store.withdraw("s", first).result() == SentElsewhere("r1")  # it may be about to send it
+    taken(store, "another")
+    assert store.withdraw("s", second).result() is None

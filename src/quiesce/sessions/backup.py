@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import uuid
 from contextlib import closing
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def back_up(store: SessionStore, target: Path) -> Path:
         raise ConfigurationError(f"There is no store at {store.path}.")
     if target.is_dir():
         target /= f"{store.path.stem}-{time.strftime('%Y%m%d-%H%M%S')}{store.path.suffix}"
-    draft = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    draft = target.with_name(f"{target.name}.partial-{uuid.uuid4().hex[:8]}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:

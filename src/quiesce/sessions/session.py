@@ -93,10 +93,10 @@ class Session(Conversation):
         on_store_failure: OnStoreFailure = "stop",
     ) -> None:
         super().__init__()
-        self.name: Final = _checked_name(name)
+        self.name: Final = checked_name(name)
         self.store: Final[SessionStore] = resolve_store(store)
-        self.wait: Final = _checked_seconds("session_wait", wait, least=0.0)
-        self.lease: Final = _checked_seconds("lease", lease, least=0.001)
+        self.wait: Final = checked_seconds("session_wait", wait, least=0.0)
+        self.lease: Final = checked_seconds("lease", lease, least=0.001)
         if on_store_failure not in get_args(OnStoreFailure):
             raise ConfigurationError(f"on_store_failure={on_store_failure!r}.", todo="Use 'stop' or 'continue'.")
         self.on_store_failure: Final[OnStoreFailure] = on_store_failure
@@ -333,9 +333,10 @@ class Session(Conversation):
         Raises `SessionNotFound`, `ConversationBusy` while a run here uses it, and `SessionBusy` while another process
         does. A lease that a run here could not give back, because the store failed, does not count.
         """
-        if self.holder is not None:
+        if self.holder is None:
+            await asyncio.wrap_future(self.store.load(self.name))  # so that none is made
+        if self.holder is not None:  # a run that starts from now on asks the store later than this
             raise ConversationBusy(self.holder)
-        await asyncio.wrap_future(self.store.load(self.name))  # so that none is made
         mine = self.store.acquire(self.name, holder(self._owner), seconds=self.lease)
         mine.add_done_callback(self._give_back)  # and not here, where a cancellation may come before it
         await asyncio.wrap_future(mine)
@@ -475,7 +476,8 @@ def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:
     return noted.decode(errors="replace") if noted is not None else runs[-1].run_id
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """A name that a session may have. Raises `ConfigurationError`."""
     is_text = isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not is_text or not name.strip() or len(name) > 200 or not name.isprintable():
         raise ConfigurationError(
@@ -484,7 +486,8 @@ def _checked_name(name: str) -> str:
     return exact_text(name)
 
 
-def _checked_seconds(what: str, seconds: float, *, least: float) -> float:
+def checked_seconds(what: str, seconds: float, *, least: float) -> float:
+    """A time that makes sense. Raises `ConfigurationError`."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not is_number or not least <= seconds <= TIMEOUT_MAX:
         raise ConfigurationError(f"{what}={seconds!r} is not valid.", todo="Use a number of seconds.")

@@ -12,17 +12,25 @@ from ..models.base import Model, ModelRequest
 
 _GREETING: Final = ModelRequest((UserMessage((Text("Say hello."),)),))
 _TIMEOUT: Final = 5.0
+# Seconds for each answer. Some models think for minutes.
+_ANSWER_TIMEOUT: Final = 600.0
 
 
 async def check_model(model: Model, request: ModelRequest = _GREETING) -> None:
     """Send a request three times: read to its end, left after the first delta, and cancelled during the answer.
 
-    Raises `ModelProtocolError` when the deltas make no sense, when the answer has no end, when leaving the context
-    takes long, or when a cancellation is swallowed. Sends three real requests.
+    Raises `ModelProtocolError` when the deltas make no sense, when an answer has no end or takes over ten minutes,
+    when leaving the context takes long, or when a cancellation is swallowed. Sends three real requests.
     """
-    await _read_to_the_end(model, request)
-    await _leave_early(model, request)
-    await _cancel(model, request)
+    for check in (_read_to_the_end, _leave_early, _cancel):
+        limit = asyncio.timeout(_ANSWER_TIMEOUT)
+        try:
+            async with limit:
+                await check(model, request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ModelProtocolError(f"{model.name} did not answer within {_ANSWER_TIMEOUT:g} s.") from None
 
 
 async def _read_to_the_end(model: Model, request: ModelRequest) -> None:

@@ -407,7 +407,7 @@ class Journal:
 
         It is one write with everything that is queued, after the write that is in flight.
         """
-        self._closing = (last, encode(receipt))
+        self._closing = (last, encode(receipt, halves=False))
         if self.state is not State.OPEN:
             return _done_future()
         done = self._saved.wait_for(self._added + 1)

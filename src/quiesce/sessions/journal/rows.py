@@ -234,13 +234,14 @@ _lengths: Final = msgspec.msgpack.Encoder()
 _known_lengths: Final = msgspec.msgpack.Decoder(list[int])
 
 
-def encode(value: object) -> bytes:
-    """A value as JSON."""
+def encode(value: object, *, halves: bool = True) -> bytes:
+    """A value as JSON. Without `halves`, half a character becomes a question mark: not every reader takes it."""
     try:
         return _encoder.encode(value)
     except (UnicodeEncodeError, ValueError, RecursionError):
         # Half of a character that a stream has split: ASCII JSON can express that.
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_as_repr), default=_as_repr).encode()
+        plain = msgspec.to_builtins(value, enc_hook=_as_repr)
+        return json.dumps(plain, default=_as_repr, ensure_ascii=halves).encode(errors="replace")
 
 
 def decode_row(data: bytes) -> JournalRow:

@@ -59,7 +59,7 @@ def decode_record(data: bytes) -> Record:
     """A record from what `encode_record` made of it. Raises `StoreDamaged`."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise StoreDamaged(f"A record of a session cannot be read: {error}.") from error
 
 

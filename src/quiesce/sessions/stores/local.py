@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from .content import AddedLate, Created, Record, RunDeleted, SessionContent, Wri
 from .memory import HeldSession, MemoryStore
 from .store_thread import StoreThread
 
+_log: Final = logging.getLogger("quiesce")
 _T = TypeVar("_T")
 
 
@@ -79,8 +81,12 @@ class LocalStore(MemoryStore):
 
     # --- Where the content is -----------------------------------------------------------------------------------
 
-    def _names(self) -> Iterable[str]:
-        return tuple(self.store.names())
+    def _all(self) -> Iterable[HeldSession]:
+        for name in tuple(self.store.names()):
+            try:
+                yield self._existing(name)
+            except StoreDamaged as error:
+                _log.warning("Session %r is left out: %s", name, error.what)
 
     def _find(self, session: str) -> HeldSession | None:
         held = self._sessions.get(session)

@@ -152,7 +152,7 @@ class MemoryStore:
         """See `SessionStore.sessions`."""
 
         def read() -> list[SessionInfo]:
-            infos = [self._info(self._existing(name)) for name in self._names()]
+            infos = [self._info(held) for held in self._all()]
             return sorted(infos, key=lambda info: (-info.updated, info.name))
 
         return self._submit(read)
@@ -169,7 +169,7 @@ class MemoryStore:
 
     def find_run(self, run_id: str) -> Future[list[str]]:
         """See `SessionStore.find_run`."""
-        return self._submit(lambda: [name for name in self._names() if self._existing(name).content.has_run(run_id)])
+        return self._submit(lambda: [held.name for held in self._all() if held.content.has_run(run_id)])
 
     def delete_run(self, session: str, run_id: str) -> Future[None]:
         """See `SessionStore.delete_run`."""
@@ -185,8 +185,8 @@ class MemoryStore:
 
     # --- Where the content is: here in memory, in `LocalStore` in another store too -----------------------------
 
-    def _names(self) -> Iterable[str]:
-        return tuple(self._sessions)
+    def _all(self) -> Iterable[HeldSession]:
+        return self._sessions.values()
 
     def _find(self, session: str) -> HeldSession | None:
         return self._sessions.get(session)
@@ -245,7 +245,9 @@ class MemoryStore:
             return None
         waiting = held.queue[position]
         waiting.expires = _LONG_AGO
-        return SentElsewhere(waiting.prompt.taken_by) if waiting.prompt.taken_by else None
+        prompt = waiting.prompt
+        may_be_sent = prompt.taken_by and (prompt.sent_in or prompt.fence == held.fence)
+        return SentElsewhere(prompt.taken_by) if may_be_sent else None
 
     def _acquire(self, session: str, request: AcquireRequest) -> AcquiredSession | SentElsewhere:
         held, now, position = self._ensure_session(session), self._clock(), request.position

@@ -29,6 +29,8 @@ def resolve_store(where: object = None) -> SessionStore:
             return _shared(f"sqlite:///{default_path()}")
         case os.PathLike():
             return _shared(_file_url(os.fspath(where)))  # pyright: ignore[reportUnknownArgumentType]
+        case str() if where.startswith("sqlite://"):
+            return _shared(_file_url(where.removeprefix("sqlite://").removeprefix("/")))
         case str() if "://" in where or where == "memory":
             return _shared(where)
         case str():
@@ -86,7 +88,7 @@ def _make(url: str) -> SessionStore:
         case "sqlite":
             from .sqlite import SQLiteStore
 
-            return SQLiteStore(rest.removeprefix("/") if not rest.startswith("//") else rest[1:])
+            return SQLiteStore(rest.removeprefix("/"))
         case "postgres" | "postgresql":
             from .postgres import PostgresStore
 

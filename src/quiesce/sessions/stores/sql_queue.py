@@ -52,7 +52,11 @@ def renew_position(position: int, seconds: float) -> Operation[None]:
 
 def withdraw_prompt(position: int) -> Operation[SentElsewhere | None]:
     """Give a position up. The row stays for a while, so that a repeated call gives the same answer."""
-    found = yield Statement("UPDATE {letters} SET expires = 0 WHERE place = $1 RETURNING taken_by", (position,))
+    found = yield Statement(  # a run that has lost the session since it took the prompt will not send it
+        "UPDATE {letters} SET expires = 0 WHERE place = $1 RETURNING CASE WHEN said_in <> ''"
+        " OR fence = (SELECT {sessions}.fence FROM {sessions} WHERE id = {letters}.session) THEN taken_by END",
+        (position,),
+    )
     return SentElsewhere(found[0][0]) if found and found[0][0] else None
 
 

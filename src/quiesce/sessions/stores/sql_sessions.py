@@ -48,22 +48,26 @@ def find_session(session: str, *, locked: bool = False) -> Operation[SessionInfo
 
 
 def _ensure_session(session: str) -> Operation[SessionInfo]:
-    yield Statement(
-        "INSERT INTO {sessions} (name, id, created, updated) VALUES ($1, $2, {now}, {now})"
-        " ON CONFLICT (name) DO NOTHING",
-        (session, uuid.uuid4().hex),
-    )
-    info = yield from find_session(session, locked=True)
-    assert info is not None
-    return info
+    while True:
+        yield Statement(
+            "INSERT INTO {sessions} (name, id, created, updated) VALUES ($1, $2, {now}, {now})"
+            " ON CONFLICT (name) DO NOTHING",
+            (session, uuid.uuid4().hex),
+        )
+        info = yield from find_session(session, locked=True)
+        if info is not None:  # else another process has deleted it in between
+            return info
 
 
 def delete_session(info: SessionInfo) -> Operation[None]:
-    """Delete a session and its rows in all tables. Raises `SessionBusy`."""
+    """Delete a session and its rows in all tables. Raises `SessionBusy`.
+
+    Its runs go first: a late outcome that is being added locks its run, and adds to the journal.
+    """
     busy = decide_lease(info, (), None, None).busy
     if busy is not None:
         raise busy
-    for table in ("messages", "journal", "runs", "session_values", "letters"):
+    for table in ("runs", "messages", "journal", "session_values", "letters"):
         yield Statement(f"DELETE FROM {{{table}}} WHERE session = $1", (info.id,))
     yield Statement("DELETE FROM {sessions} WHERE id = $1", (info.id,))
 
