@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
@@ -100,3 +101,22 @@ def test_an_error_of_the_server_is_the_same_error_to_a_fleet_and_to_a_store(
     assert type(in_store.value) is type(raised.value) is kind
     assert str(in_store.value) == str(raised.value)
     assert in_store.value.retryable is raised.value.retryable is (kind is StoreUnavailable or code == "25006")
+
+
+async def test_an_address_that_leads_to_no_postgres_is_a_store_that_is_away() -> None:
+    """What the driver raised, here an `AttributeError`, ended the worker."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # it asks for TLS
+        writer.write(b"N")
+        await reader.readexactly(8)
+        writer.write(struct.pack("!ci", b"R", 8) + bytes(4) + struct.pack("!ci", b"Z", 5) + b"I")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    database = FleetDatabase(f"postgresql://me:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}/x")
+    with pytest.raises(StoreUnavailable, match="AttributeError") as raised:
+        await database.ask(lambda db: db.execute("SELECT 1"))
+    assert "secret" not in str(raised.value)
+    server.close()
+    await server.wait_closed()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import uuid
 from typing import Any
 
@@ -11,16 +13,16 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.cancellation import Mode
 from quiesce.conversation.validity import faults, user_message
-from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
+from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy, StoreError
 from quiesce.events import RunEnded, TextDelta
-from quiesce.fleet import RunRequest, run_table, worker
+from quiesce.fleet import FleetRun, RunRequest, WorkerSettings, run_table, worker
 from quiesce.fleet.records import StopBody
 from quiesce.fleet.taking import RowLocked, ServedAgent, take
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
-from quiesce.sessions.journal.rows import encode
-from quiesce.sessions.records import holder
+from quiesce.sessions.journal.rows import Row, encode
+from quiesce.sessions.records import RunBegin, WriteBatch, holder
 
 from .conftest import FleetUnderTest
 
@@ -401,3 +403,156 @@ def test_a_session_is_deleted_with_its_runs_or_not_at_all(run_fleet: Any) -> Non
         assert not await fleet.fleet.delete_session("", "without runs")
 
     run_fleet(test)
+
+
+@pytest.mark.promise("P9")
+def test_a_session_of_another_owner_is_not_deleted(run_fleet: Any) -> None:
+    """Nobody's run matched, and the conversation was deleted all the same."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(ScriptedModel(then="Yes."))):
+            run = await fleet.submit()
+            await fleet.rest(run.id)
+        assert not await fleet.fleet.delete_session("bob", run.session)
+        assert len(await Session(run.session, fleet.fleet.store).load()) == 2
+        assert await fleet.fleet.delete_session("ann", run.session)
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P9")
+def test_a_run_that_is_queued_while_its_session_is_deleted_is_not_lost(
+    run_fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was accepted, and then deleted with the runs that had ended."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(ScriptedModel(then="Yes."))):
+            run = await fleet.submit()
+            await fleet.rest(run.id)
+        delete, queued = run_table.delete_runs, list[str]()
+
+        async def delete_later(db: Any, owner: str, session: str) -> int:
+            queued.append((await fleet.submit("And again")).id)
+            return await delete(db, owner, session)
+
+        monkeypatch.setattr(run_table, "delete_runs", delete_later)
+        with pytest.raises(ConversationBusy) as refused:
+            await fleet.fleet.delete_session(run.owner, run.session)
+        assert queued[0] in str(refused.value)
+        for each in (run.id, *queued):
+            assert await fleet.fleet.find(each) is not None
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P4")
+def test_the_reason_of_a_stop_is_recorded_as_it_was_given(run_fleet: Any) -> None:
+    """A word in it was replaced by the id of the run; half a character raised `UnicodeEncodeError`."""
+    reason = "the \N{LEFT DOUBLE ANGLE BRACKET}run\N{RIGHT DOUBLE ANGLE BRACKET} of today \0"
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        with pytest.raises(ConfigurationError, match="cannot be encoded"):
+            await fleet.fleet.stop(run.id, "half a \ud800")
+        state = await fleet.fleet.stop(run.id, reason)
+        assert state is not None
+        assert state.run.receipt is not None
+        assert (state.run.receipt.run_id, str(state.run.receipt.cause)) == (run.id, f"user: {reason}")
+
+    run_fleet(test)
+
+
+def test_a_start_that_no_worker_could_make_is_refused(run_fleet: Any) -> None:
+    """It was queued, and told after three tries that workers were lost, or went on without what was asked."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        wrongs: list[dict[str, Any]] = [{"session": "a\nb"}, {"session": "\0"}, {"timeout": -1}, {"timeout": math.nan}]
+        for wrong in (*wrongs, {"on_worker_loss": "pray"}):
+            with pytest.raises(ConfigurationError):
+                await fleet.fleet.start("agent", "Hello", **wrong)
+        assert await fleet.fleet.runs() == []
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P4")
+def test_deps_that_cannot_be_made_end_the_run_with_their_error(
+    run_fleet: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three workers tried it, one after the other; then it was said that they were lost."""
+    caplog.set_level(logging.CRITICAL, "quiesce")  # a worker of pytest-xdist cannot send half a character
+    tries: list[str] = []
+
+    def make_deps(run: FleetRun) -> object:
+        tries.append(run.id)
+        raise ValueError("no tenant \udcff")
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless(), lease=0.5) as worker:
+            worker.deps = make_deps  # type: ignore[misc]
+            run = await fleet.submit()
+            ended = await fleet.rest(run.id)
+        assert ended.receipt is not None
+        assert (ended.state, ended.reason, str(ended.receipt.cause)) == ("ended", "error", "caller: no tenant ?")
+        assert tries == [run.id]
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P9")
+def test_a_drained_run_whose_end_its_worker_could_not_record_goes_on(
+    run_fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal had the end and the worker was gone: the next one recorded a stop by nobody, and nothing followed."""
+    end, lost = run_table.end, list[str]()
+
+    async def end_later(db: Any, engine: Any, run: FleetRun, *args: Any, **options: Any) -> bool:
+        if not lost:
+            lost.append(run.id)
+            raise StoreError("The worker is killed here.")
+        return await end(db, engine, run, *args, **options)
+
+    async def test(fleet: FleetUnderTest) -> None:
+        monkeypatch.setattr(run_table, "end", end_later)
+        async with fleet.worker(endless(), hurry=True, lease=0.5):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+        assert lost == [run.id]
+        async with fleet.worker(Agent(ScriptedModel(then="And then it ended.")), lease=0.5):
+            drained = await fleet.rest(run.id)
+            assert (drained.state, drained.reason, drained.attempt) == ("ended", "cancelled", 2)
+            assert (await fleet.rest(drained.restarted_as)).reason == "end_turn"
+        assert not faults(await Session(run.session, fleet.fleet.store).load())
+
+    run_fleet(test)
+
+
+@pytest.mark.promise("P3")
+def test_a_lost_run_whose_journal_is_damaged_ends(run_fleet: Any) -> None:
+    """It was taken again after each lease, and never ended."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run, store = await fleet.submit(), fleet.fleet.store
+        acquired = await asyncio.wrap_future(store.acquire(run.session, holder("lost"), seconds=-1))
+        begun = WriteBatch(run.id)
+        begun.begin = RunBegin("agent", 1.0)
+        begun.take_rows([Row(b"?", 1)])
+        begun.release = True
+        await asyncio.wrap_future(store.write(acquired.lease, begun))
+        async with fleet.worker(endless(), lease=0.5):
+            ended = await fleet.rest(run.id)
+        assert (ended.state, ended.reason) == ("crashed", "crashed")
+
+    run_fleet(test)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{name: value} for name in ("capacity", "lease") for value in (0, -1, math.nan, "5", None)]
+    + [{"drain": -1}, {"drain": math.inf}, {"drain": None}, {"capacity": 1.5}, {"capacity": 1 << 64}],
+)
+def test_limits_of_a_worker_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    """No run was ever taken, or all of them by every worker at once."""
+    with pytest.raises(ConfigurationError):
+        WorkerSettings(**wrong)

@@ -13,8 +13,10 @@ from ..conversation.validity import user_message
 from ..errors import ConversationBusy, SessionNotFound
 from ..events import RunEnded
 from ..messages import Prompt
+from ..run.argument_checks import check_choice, checked_seconds
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
+from ..sessions.session import checked_name
 from ..sessions.stores.resolve import resolve_store
 from . import cap_table, freeze_table, run_table, webhook_table
 from .caps import Caps
@@ -70,8 +72,13 @@ class Fleet:
         timeout: float | None = None,  # noqa: ASYNC109 - of the run, on its worker
         on_worker_loss: OnWorkerLoss = "continue",
     ) -> FleetRun:
-        """Queue a run of the agent of this name, for a worker that has it. Without a session it has one of its own."""
-        name = session or f"run-{uuid.uuid4().hex[:12]}"
+        """Queue a run of the agent of this name, for a worker that has it. Without a session it has one of its own.
+
+        Raises `ConfigurationError` for what no worker could start.
+        """
+        check_choice("on_worker_loss", on_worker_loss, OnWorkerLoss)
+        timeout = checked_seconds(timeout)
+        name = checked_name(session) if session else f"run-{uuid.uuid4().hex[:12]}"
         request = RunRequest(
             owner, agent, name, "prompt", encode(user_message(prompt)), session, timeout, on_worker_loss
         )
@@ -130,15 +137,19 @@ class Fleet:
         return await self._database.ask(run_table.sessions_of, owner)
 
     async def delete_session(self, owner: str, session: str) -> bool:
-        """Delete a session and its runs. False when there is none. Raises `ConversationBusy` while a run uses it."""
+        """Delete a session and its runs. False when there is none. Raises `ConversationBusy` while a run uses it.
+
+        The conversation stays while it has runs of another owner.
+        """
         async with self._database.transaction() as db:
+            is_found = bool(await run_table.delete_runs(db, owner, session))
             holder = await run_table.busy_run(db, session)
             if holder is not None:
                 raise ConversationBusy(holder)
-            is_found = bool(await run_table.delete_runs(db, owner, session))
-            with suppress(SessionNotFound):
-                await asyncio.wrap_future(self.store.delete(session))  # if this fails, the runs stay too
-                is_found = True
+            if not await run_table.select(db, run_table.Wanted(session=session), 1):
+                with suppress(SessionNotFound):
+                    await asyncio.wrap_future(self.store.delete(session))  # if this fails, the runs stay too
+                    is_found = True
         return is_found
 
     async def withdraw_questions(self, run: FleetRun) -> bool:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from ..errors import ConfigurationError, StoreReadOnly
+from ..errors import ConfigurationError, StoreError, StoreReadOnly, StoreUnavailable
 from ..sessions.stores import postgres_connection
 from ..sessions.stores.postgres_connection import (
     checked_address,
@@ -52,10 +52,12 @@ class FleetDatabase:
     async def connection(self) -> AsyncGenerator[Any]:
         """A connection of the pool. Raises a `StoreError`."""
         async with self._explained():
-            pool = await self._opened()
-            async with pool.acquire(timeout=postgres_connection.CONNECT_TIMEOUT) as connection:
+            pool, connection = await self._acquired()
+            try:
                 with _dropped_when_cut(connection):
                     yield connection
+            finally:
+                await pool.release(connection)
 
     async def ask(
         self, statement: Callable[Concatenate[Any, _P], Awaitable[_T]], *args: _P.args, **options: _P.kwargs
@@ -78,6 +80,17 @@ class FleetDatabase:
                 await transaction.rollback()
                 raise
             await transaction.commit()
+
+    async def _acquired(self) -> tuple[Any, Any]:
+        """The pool, and a connection of it. Where the address leads to no Postgres, the driver can raise anything."""
+        try:
+            pool = await self._opened()
+            return pool, await pool.acquire(timeout=postgres_connection.CONNECT_TIMEOUT)
+        except StoreError:
+            raise
+        except Exception as error:
+            unknown = StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.")
+            raise explain(error, self.url) or unknown from error
 
     async def _opened(self) -> Any:
         async with self._opening:

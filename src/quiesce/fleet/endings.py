@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ..errors import SessionNotFound
+from ..errors import SessionNotFound, StoreDamaged
+from ..events import Event
 from ..receipt import Receipt
 from ..sessions import SessionStore, stored_receipt
 from ..sessions.journal.rows import Commit, decode_row, unpack
@@ -23,9 +24,12 @@ async def journaled(store: SessionStore, run: FleetRun) -> RunRecord | None:
 
 
 async def receipt_of(store: SessionStore, run: FleetRun, record: RunRecord) -> Receipt:
-    """The receipt of a run that has ended; of one that crashed, what is known."""
+    """The receipt of a run that has ended; of one that crashed, what is known: its events up to the first damage."""
     rows = await asyncio.wrap_future(store.rows(run.session, run.id))
-    return stored_receipt.receipt_of(record, [each.event for each in unpack(rows)])
+    events: list[Event] = []
+    with suppress(StoreDamaged):
+        events.extend(each.event for each in unpack(rows))
+    return stored_receipt.receipt_of(record, events)
 
 
 async def has_committed(store: SessionStore, run: FleetRun) -> bool:

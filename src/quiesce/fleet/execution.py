@@ -123,12 +123,11 @@ class Execution:
     async def _start(self) -> tuple[Receipt, Exception | None]:
         """Start the run, and wait until it is at rest."""
         run = self.run
-        session = self._session(self._may_begin)
         earlier = await self._host.database.ask(run_table.undelivered, (run.id,))
         try:
-            handle = await self._launch(session)
-        except QuiesceError as error:
-            _log.error("run %s cannot be started: %s", run.id, error)
+            handle = await self._launch(self._session(self._may_begin))
+        except Exception as error:  # whatever a function for `deps` raises: another worker would fail with it too
+            _log.error("run %s cannot be started: %s", run.id, error, exc_info=not isinstance(error, QuiesceError))
             failed = run_table.unbegun_receipt(run.id, Cause("caller", public_text(error)), "error")
             return failed, error
         self._handle = handle
@@ -222,10 +221,14 @@ class Execution:
             return await self._take_over()
         if isinstance(error, LeaseLost) or (isinstance(error, StoreError) and error.retryable):
             raise error  # it has not begun
+        return await self._record_ended(receipt)
+
+    async def _record_ended(self, receipt: Receipt) -> None:
+        """Record the end of a run. One that was stopped because its worker ended is followed by another."""
         follow_up = None
         if receipt.stop_reason == "cancelled" and receipt.cause is not None and receipt.cause.source == "shutdown":
             follow_up = await self._follow_up(losses=self.run.losses)
-        return await self._record(receipt, followed_by=follow_up)
+        await self._record(receipt, followed_by=follow_up)
 
     async def _take_over(self) -> None:
         """Seal what a lost worker has left, and let another run go on with it."""
@@ -240,7 +243,7 @@ class Execution:
         assert record is not None
         receipt = await receipt_of(self._host.store, self.run, record)
         if record.status == "ended":
-            await self._record(receipt)
+            await self._record_ended(receipt)
             return
         may_go_on = record.status == "crashed" and sealing.pending is None and self.run.losses + 1 < MAX_LOSSES
         follow_up = await self._follow_up(losses=self.run.losses + 1) if may_go_on else None

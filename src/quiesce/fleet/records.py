@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from .._exact import NotJSON, exact
 from ..cancellation import Mode
 from ..errors import ConfigurationError
 from ..messages import UserMessage
 from ..receipt import Receipt
+from ..sessions.session import checked_seconds
 
 # queued    in the queue; a stop ends it there
 # running   a worker has it
@@ -118,6 +120,15 @@ class FleetRun(Struct, frozen=True):
         return {}
 
 
+def check_limits(capacity: object, drain: float, **intervals: float) -> None:
+    """Raises `ConfigurationError` for limits with which a worker cannot work."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity < 1 << 31:
+        raise ConfigurationError(f"capacity={capacity!r} is not valid.", todo="Use a whole number from 1 up.")
+    checked_seconds("drain", drain, least=0.0)
+    for name, seconds in intervals.items():
+        checked_seconds(name, seconds, least=0.001)
+
+
 COLUMNS = FleetRun.__struct_fields__
 
 
@@ -146,10 +157,10 @@ class StopBody(Struct, frozen=True):
 
 
 def stop_body(**given: Any) -> StopBody:
-    """A stop that workers can read. Raises `ConfigurationError` for an unknown mode or source."""
+    """A stop that workers can read. Raises `ConfigurationError` for an unknown mode or source, or half a character."""
     try:
-        return msgspec.convert(given, StopBody)
-    except msgspec.ValidationError as error:
+        return exact(given, StopBody)
+    except NotJSON as error:
         raise ConfigurationError(f"This is not a valid stop: {error}.") from None
 
 

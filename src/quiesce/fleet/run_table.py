@@ -15,6 +15,7 @@ import msgspec
 from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt, StopReason
+from ..sessions.journal.rows import encode
 from ..usage.ledger import summarise
 from . import cap_table, freeze_table, webhook_table
 from .engine import Engine
@@ -35,8 +36,6 @@ from .schema import NOW
 CHANGED: Final = "quiesce_fleet_runs"
 ALL: Final = ", ".join(COLUMNS)
 _MODES: Final = ["", *(mode.value for mode in Mode)]
-# The run's id in a receipt that is made for many runs at once.
-_PLACEHOLDER: Final = "\N{LEFT DOUBLE ANGLE BRACKET}run\N{RIGHT DOUBLE ANGLE BRACKET}"
 # A notification of Postgres has at most 8,000 bytes.
 _MOST_IDS: Final = 400
 # A run that goes on after its worker was lost is taken before runs that have not begun.
@@ -111,10 +110,9 @@ async def sessions_of(db: Any, owner: str) -> list[str]:
 
 
 async def delete_runs(db: Any, owner: str, session: str) -> int:
-    """Delete the runs of a session and their commands; gives how many runs there were."""
-    deleted = await db.fetch(
-        "DELETE FROM quiesce_fleet_runs WHERE owner = $1 AND session = $2 RETURNING id", owner, session
-    )
+    """Delete the runs of a session that are at rest, and their commands; gives how many there were."""
+    text = "DELETE FROM quiesce_fleet_runs WHERE owner = $1 AND session = $2 AND state NOT IN ('queued', 'running')"
+    deleted = await db.fetch(f"{text} RETURNING id", owner, session)
     await db.execute("DELETE FROM quiesce_fleet_commands WHERE run = ANY($1)", [row[0] for row in deleted])
     return len(deleted)
 
@@ -187,7 +185,7 @@ async def end(
     found = await db.fetchval(
         f"UPDATE quiesce_fleet_runs SET state = $4, reason = $5, detail = $6, ended = {NOW}"
         " WHERE id = $1 AND worker = $2 AND attempt = $3 AND state IN ('queued', 'running') RETURNING stop",
-        run.id, run.worker, run.attempt, state, str(receipt.stop_reason), msgspec.json.encode(receipt),
+        run.id, run.worker, run.attempt, state, str(receipt.stop_reason), encode(receipt, halves=False),
     )  # fmt: skip
     if found is None:
         return False
@@ -257,11 +255,12 @@ async def stop_running(db: Any, run_ids: Sequence[str], stop: StopBody) -> dict[
 
 async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: StopBody) -> list[FleetRun]:
     """End those of these runs that are in the queue, before they start; gives them."""
-    receipt = unbegun_receipt(_PLACEHOLDER, Cause(stop.source, stop.reason, stop.mode))
+    placeholder = uuid.uuid4().hex  # of the id of the run, in a receipt that is made for all at once
+    receipt = unbegun_receipt(placeholder, Cause(stop.source, stop.reason, stop.mode))
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
         f" detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id IN ({_locked('queued')}) RETURNING {ALL}",
-        list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
+        list(run_ids), stop.mode.value, encode(receipt, halves=False).decode(), placeholder,
     )  # fmt: skip
     if found:
         await engine.finish(db, [row["job"] for row in found])
@@ -274,7 +273,7 @@ async def end_unbegun(db: Any, engine: Engine, run: FleetRun, receipt: Receipt) 
     ended = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = $2, detail = $3, ended = {NOW}"
         f" WHERE id = $1 AND state = 'queued' RETURNING {ALL}",
-        run.id, receipt.stop_reason, msgspec.json.encode(receipt),
+        run.id, receipt.stop_reason, encode(receipt, halves=False),
     )  # fmt: skip
     await webhook_table.record(db, map(fleet_run, ended))
     await engine.finish(db, [run.job])

@@ -25,7 +25,7 @@ from .database import FleetDatabase
 from .execution import Execution, FleetDepsFactory
 from .listener import Listener, is_set_within
 from .notifier import ChangeNotifier
-from .records import FleetRun, WorkerInfo
+from .records import FleetRun, WorkerInfo, check_limits
 from .taking import RowLocked, ServedAgent, take
 from .versions import agent_version, resettle
 from .webhooks import WebhookSender
@@ -59,6 +59,9 @@ class WorkerSettings:
     lease: float = 15.0
     drain: float = 30.0
     accept_changed_agents: bool = False
+
+    def __post_init__(self) -> None:
+        check_limits(self.capacity, self.drain, lease=self.lease)
 
 
 class _Served(NamedTuple):

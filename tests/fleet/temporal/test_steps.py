@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from quiesce import Agent, Limits, ToolContext, handoff, tool
 from quiesce.conversation.conversation import ConversationState
 from quiesce.conversation.validity import faults, user_message
+from quiesce.errors import ConfigurationError
+from quiesce.fleet.temporal import TemporalFleet, TemporalWorkerSettings
 from quiesce.fleet.temporal.progress import MAX_LOSSES, MAX_NOT_BEGUN, RunProgress
 from quiesce.fleet.temporal.records import OnWorkerLoss, StepInput, StepResult, WorkflowInput, plain, read
 from quiesce.fleet.temporal.step import start_step, step_result
@@ -253,3 +256,21 @@ def test_values_are_read_in_many_threads_at_once() -> None:
             [sys.executable, "-c", FIRST_USE_IN_THREADS], capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize(
+    "wrong", [{"lease": math.nan}, {"lease": math.inf}, {"lease": 0}, {"timeout": math.nan}, {"timeout": -1}]
+)
+async def test_a_time_that_a_workflow_could_not_wait_is_refused(wrong: dict[str, float]) -> None:
+    """Its workflow failed in each step that Temporal repeated, and could not be stopped any more."""
+    client: Any = None  # it is not asked
+    with pytest.raises(ConfigurationError, match="is not valid"):
+        await TemporalFleet(client).start("teller", "go", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"heartbeat": 0}, {"heartbeat": math.nan}, {"drain": -1}])
+def test_limits_of_a_worker_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    """A heartbeat of 0 kept the loop busy for ever."""
+    with pytest.raises(ConfigurationError):
+        TemporalWorkerSettings(**wrong)

@@ -11,8 +11,9 @@ import pytest
 from bench._loopback import PROVIDER, LoopbackModel, Provider
 
 from quiesce import Agent, ToolContext, tool
-from quiesce.errors import ConfigurationError
-from quiesce.messages import AssistantMessage, Outcome
+from quiesce.errors import ConfigurationError, InvalidAnswer
+from quiesce.interrupts import Approve
+from quiesce.messages import AssistantMessage, Outcome, ToolMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.phases import Phase
 from quiesce.receipt import Receipt
@@ -228,5 +229,38 @@ def test_what_a_workflow_could_not_read_is_refused_and_does_not_hold_a_run_up(ru
             await temporal.client.get_workflow_handle(run.id).signal("quiesce_stop", {"cause": {"source": "boredom"}})
             ended = await asyncio.wait_for(temporal.stopped(run.id), 20)
         assert (ended.reason, str(receipt_of(ended).cause)) == ("cancelled", "user: enough")
+
+    run_temporal(test)
+
+
+@pytest.mark.promise("P1", "P5")
+def test_an_answer_that_is_none_is_refused_and_the_run_waits_for_another(run_temporal: RunTemporal) -> None:
+    """The run ended with an error: its tools were not called, and nobody could answer any more."""
+
+    @tool(requires_approval=True)
+    async def paint(layers: int) -> str:
+        """Paint."""
+        return f"{layers} layers"
+
+    model = ScriptedModel([Call("paint", {"layers": 1})], then="Done.")
+
+    async def test(temporal: TemporalUnderTest) -> None:
+        async with temporal.worker(Agent(model, tools=[paint], name="painter")):
+            run = await temporal.fleet.start("painter", "go")
+            async with asyncio.timeout(60):
+                while not (found := await temporal.fleet.find(run.id)) or not found.interrupts:
+                    await asyncio.sleep(0.05)
+            asked = found.interrupts[0].id
+            for wrong in ({"type": "deny", "reason": 5}, object(), float("nan")):
+                with pytest.raises(InvalidAnswer):
+                    await temporal.fleet.answer(run.id, {asked: wrong})
+            handle = temporal.client.get_workflow_handle(run.id)
+            await handle.signal("quiesce_answer", {asked: {"type": "deny", "reason": 5}})
+            for answer in (Approve(arguments={"layers": "many"}), "perhaps", Approve(arguments={"layers": 2})):
+                assert await temporal.fleet.answer(run.id, {asked: answer})
+            ended = await asyncio.wait_for(temporal.rest(run.id), 60)
+        assert (ended.reason, ended.error) == ("end_turn", "")
+        results = [each.results for each in ended.messages if isinstance(each, ToolMessage)]
+        assert [each.text.rpartition("\n")[2] for (each,) in results] == ["2 layers"]
 
     run_temporal(test)

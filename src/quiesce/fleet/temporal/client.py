@@ -13,12 +13,15 @@ from msgspec import Struct
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from ..._exact import NotJSON, exact
 from ...cancellation import Cause, Mode
 from ...cancellation.cause import parse_mode
 from ...conversation.validity import check, user_message
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, InvalidAnswer
 from ...interrupts import Answers, Interrupt
 from ...messages import Message, Prompt
+from ...sessions.session import checked_seconds
+from ..answers import decoded_answers
 from ..records import OnWorkerLoss
 from .records import ANSWER, STOP, WORKFLOW, StopRequest, TemporalRun, TemporalStopState, WorkflowInput, plain, read
 
@@ -53,8 +56,9 @@ class TemporalFleet:
         given = _checked(
             WorkflowInput(agent, user_message(prompt), self._queue, before, owner, timeout, on_worker_loss, lease)
         )
-        if lease <= 0:
-            raise ConfigurationError(f"lease={lease} is not valid.", todo="Use a number of seconds above 0.")
+        checked_seconds("lease", lease, least=0.001)
+        if timeout is not None:
+            checked_seconds("timeout", timeout, least=0.0)
         run = TemporalRun(run_id or f"run-{uuid.uuid4().hex[:12]}", agent, owner)
         await self._client.start_workflow(
             WORKFLOW, given, id=run.id, task_queue=self._queue, memo={"agent": agent, "owner": owner}
@@ -121,9 +125,15 @@ class TemporalFleet:
     async def answer(self, run_id: str, answers: Answers) -> bool:
         """Answer what the tool calls of a run ask, by the id of the interrupt. False for a run that has ended.
 
-        An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value.
+        An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value. Raises
+        `InvalidAnswer` for what is none of these.
         """
-        return await self._signal(run_id, ANSWER, {key: msgspec.to_builtins(value) for key, value in answers.items()})
+        try:
+            given: dict[str, Any] = exact(dict(answers), dict[str, Any])
+            decoded_answers(given)
+        except (NotJSON, msgspec.ValidationError) as error:
+            raise InvalidAnswer(f"This is not an answer: {error}.") from None
+        return await self._signal(run_id, ANSWER, given)
 
     async def _signal(self, run_id: str, name: str, given: dict[str, Any]) -> bool:
         try:

@@ -13,6 +13,7 @@ from temporalio.worker import Worker
 
 from ...agent import AnyAgent
 from ...errors import ConfigurationError
+from ..records import check_limits
 from .activities import StepActivities, StepDeps
 from .records import activity_queue
 from .workflow import RunWorkflow
@@ -35,6 +36,9 @@ class TemporalWorkerSettings:
     capacity: int = 100
     heartbeat: float = 1.0
     drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_limits(self.capacity, self.drain, heartbeat=self.heartbeat)
 
 
 class TemporalWorker:

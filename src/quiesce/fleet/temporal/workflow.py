@@ -22,7 +22,9 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 from ...cancellation import Cause, Mode
 from ...conversation.conversation import TASK
+from ...errors import InvalidAnswer
 from ...usage.ledger import LedgerEntry
+from ..answers import decoded_answers
 from .progress import RunProgress
 from .records import (
     ANSWER,
@@ -63,11 +65,17 @@ class _Failed(NamedTuple):
     error: str
 
 
+class _Refused(NamedTuple):
+    """The answer to what a tool call asked does not fit."""
+
+    error: str
+
+
 class _NotStarted(NamedTuple):
     """An activity was cancelled before a worker had it."""
 
 
-_Unfinished: TypeAlias = _Lost | _NotBegun | _Failed | _NotStarted
+_Unfinished: TypeAlias = _Lost | _NotBegun | _Failed | _Refused | _NotStarted
 
 
 @workflow.defn(name=WORKFLOW, sandboxed=False)
@@ -151,7 +159,7 @@ class RunWorkflow:
                     again = self._progress.lose_model_call(entries, losses)
                 case _NotBegun():
                     again = self._progress.leave_unbegun()
-                case _Failed(error):
+                case _Failed(error) | _Refused(error):
                     again = self._progress.fail(error) or False
                 case _NotStarted():
                     again = False
@@ -170,6 +178,9 @@ class RunWorkflow:
                     again = progress.leave_unbegun()
                 case _Failed(error):
                     again = progress.fail(error) or False
+                case _Refused(error):
+                    workflow.logger.warning("an answer is refused: %s", error)
+                    again = False
                 case _NotStarted():
                     again = False
             self._cut()  # the others, when this call is why the run ends
@@ -212,7 +223,12 @@ class RunWorkflow:
     @workflow.signal(name=ANSWER)
     def on_answer(self, answers: dict[str, Any]) -> None:
         """Answers to what tool calls ask, by the id of the interrupt."""
-        self._answers.update(answers)
+        try:
+            decoded_answers(answers)
+        except ValidationError as error:
+            workflow.logger.warning("an answer cannot be read: %s", error)
+        else:
+            self._answers.update(answers)
 
     async def _answered(self, asked: set[str]) -> dict[str, Any]:
         """Wait for answers to some of this, or for a stop in any mode."""
@@ -251,6 +267,7 @@ def _outcome_of(error: ActivityError) -> _Unfinished:
         case TimeoutError(last_heartbeat_details=details):
             return _Lost(read(details[0], HeartbeatDetails).entries) if details else _NotBegun()
         case ApplicationError() as cause:
-            return _NotBegun() if cause.type == NOT_BEGUN else _Failed(cause.message)
+            kinds = {NOT_BEGUN: _NotBegun(), InvalidAnswer.__name__: _Refused(cause.message)}
+            return kinds.get(cause.type or "", _Failed(cause.message))
         case cause:
             return _Failed(str(cause or error))
