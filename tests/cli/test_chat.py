@@ -13,6 +13,7 @@ pytest.importorskip("textual")
 
 from quiesce import Agent, tool
 from quiesce.cli.chat_widgets import Composer, Note
+from quiesce.errors import QuiesceError
 from quiesce.messages import UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel
 from quiesce.sessions import resolve_store
@@ -401,3 +402,49 @@ async def test_the_tools_of_a_sub_agent_are_inside_its_call_and_the_transcript_h
     assert "\x1b" not in transcript
     found = re.findall(r"how is it\?|cook\(|    ✓ look\(|All is \N{REPLACEMENT CHARACTER}\[31mwell", transcript)
     assert found == ["how is it?", "cook(", "    ✓ look(", "All is \N{REPLACEMENT CHARACTER}[31mwell"]
+
+
+# --- Leaving, and starts that fail ---------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("P1", "P4")
+async def test_ctrl_q_while_an_undo_is_in_progress_stops_it_and_waits_for_its_end() -> None:
+    async with pilot_chat("booking", size=(100, 40)) as shown:
+        await shown.say("book them")
+        await shown.wait(lambda text: "Booked." in text and AT_REST in text)
+        await shown.say("/undo")
+        await shown.wait("Undoing · Esc stops that; what is not undone then stays")
+        await shown.press("ctrl+q")
+        await shown.wait_for_exit()
+    assert "Not all of it is undone" in shown.app.transcript
+
+
+@pytest.mark.promise("P4")
+async def test_a_queued_prompt_whose_start_fails_stays_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait for the test."""
+        await gate.wait()
+        return "held"
+
+    agent = Agent(ScriptedModel([Call("hold")], "Done.", then="Second."), tools=[hold])
+    async with pilot_chat(agent) as shown:
+        await shown.say("one")
+        await shown.wait("Esc stops hold")
+        await shown.type("two")
+        await shown.press("tab")
+        await shown.wait("queued: two")
+        with monkeypatch.context() as broken:
+            broken.setattr(agent, "start", _refuse)
+            gate.set()
+            await shown.wait(lambda text: "No room now" in text and "1 queued: Enter sends the next" in text)
+            await shown.press("enter")
+            await shown.wait(lambda text: text.count("No room now") == 2 and "1 queued" in text)
+        await shown.press("enter")
+        await shown.wait(lambda text: "Second." in text and AT_REST in text)
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise QuiesceError("No room now.")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("textual")
 
+from quiesce import Agent, tool
 from quiesce.cli import main
 from quiesce.cli.chat_remote import RemoteBackend, check_server
 from quiesce.client import Client
 from quiesce.errors import ConfigurationError
+from quiesce.events import InterruptRaised
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.server import create_app
 
 from ..server.support import serving
 from . import agents
@@ -114,3 +120,52 @@ def test_options_that_do_not_fit_are_refused(capsys: pytest.CaptureFixture[str],
     assert "There is no saved conversation yet." in capsys.readouterr().err
     assert main(["chat", "--agent", "tests.cli.agents:short", "--store", store, "--resume", "x"]) == 1
     assert "There is no session 'x'." in capsys.readouterr().err
+
+
+@pytest.mark.promise("P1", "P4")
+async def test_a_run_that_is_being_started_when_the_chat_is_left_is_stopped() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    async def deps(_: object) -> str:
+        asked.set()
+        await asyncio.to_thread(go_on.wait, 30)
+        return "deps"
+
+    with serving(app=create_app(agents.endless(), deps=deps)) as served:
+        async with pilot_chat(backend=RemoteBackend(Client(served.url), session="left")) as shown:
+            await shown.say("tell me")
+            assert await asyncio.to_thread(asked.wait, 30)
+            await shown.press("ctrl+q")
+            go_on.set()
+            await shown.wait_for_exit()
+        async with Client(served.url) as client:
+            (run,) = await client.list_runs()
+            assert run.cause is not None
+            assert run.cause.reason == "stopped at its start"
+
+
+@pytest.mark.promise("P4")
+async def test_a_question_of_a_run_that_goes_on_is_answered_once_and_the_run_shown_once() -> None:
+    go_on = threading.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait for the test."""
+        await asyncio.to_thread(go_on.wait, 30)
+        return "held"
+
+    script = ScriptedModel([Call("delete", {"path": "a.txt"}), Call("hold")], then="As you wish.")
+    with serving(Agent(script, tools=[agents.delete, hold], name="both")) as served:
+        async with Client(served.url) as client:
+            run = await client.start_run("clean up", session="both")
+            async for each in client.stream_events(run.id):
+                if isinstance(each.event, InterruptRaised):
+                    break
+        async with pilot_chat(backend=RemoteBackend(Client(served.url), session="both")) as shown:
+            await shown.wait("Esc stops hold")
+            await shown.say("/approve")
+            await shown.wait("Approved: delete.* This is sent when the run is at rest")
+            go_on.set()
+            after = await shown.wait(lambda text: "As you wish." in text and AT_REST in text)
+            assert after.count("a.txt is gone") == 1
+            assert after.count("As you wish.") == 1

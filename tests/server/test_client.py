@@ -280,3 +280,61 @@ def test_the_list_of_runs_is_followed() -> None:
 
     with serving(talker()) as served:
         asyncio.run(main(served.url))
+
+
+# --- A server that is none of ours, or a newer one -------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def answering(kind: str, body: bytes) -> AsyncIterator[str]:
+    """The address of a server that gives this answer to every request."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        pytest.param("text/html", b"<html>\n\ndata: please log in\n\n", id="a page"),
+        pytest.param("text/html", b"<html>Please log in</html>", id="a page without lines"),
+        pytest.param("text/event-stream", b"data: not JSON\n\n", id="no JSON"),
+        pytest.param("text/event-stream", b'id: 1\ndata: {"type":"text","te\n\n', id="half an event"),
+        pytest.param("text/event-stream", b'id: one\ndata: {"type":"text","text":"x"}\n\n', id="no number"),
+        pytest.param("text/event-stream", b'data: {"type":"text","text":"x"}\n\n', id="without a number"),
+        pytest.param("text/event-stream", b'id: \xff\ndata: {"type":"text","text":"x"}\n\n', id="no UTF-8 in a number"),
+        pytest.param("text/event-stream", b'id: 1\nat: noon\ndata: {"type":"text","text":"x"}\n\n', id="no time"),
+        pytest.param("text/event-stream", b'id: 1\ndata: {"type":"text","text":"\xff"}\n\n', id="no UTF-8"),
+        pytest.param("text/event-stream", b'id: 1\ndata: {"x":' + b"[" * 100_000 + b"\n\n", id="deep"),
+    ],
+)
+def test_a_stream_of_another_kind_of_server_is_a_problem(kind: str, body: bytes) -> None:
+    async def main() -> None:
+        async with answering(kind, body) as url, Client(url) as client:
+            changes = () if b"text" in body else (client.stream_changes(),)  # to it, this is a newer server
+            for stream in (client.stream_events("x"), *changes):
+                with pytest.raises(ServerProblem, match="not like") as problem:
+                    _ = [each async for each in stream]
+                assert problem.value.status == 200
+
+    asyncio.run(main())
+
+
+def test_what_a_newer_server_tells_of_is_left_out() -> None:
+    body = b'id: 1\nevent: new\ndata: {"type":"new"}\n\nid: 2\nevent: gone\ndata: {"type":"gone","id":"abc"}\n\n'
+
+    async def main() -> None:
+        async with answering("text/event-stream", body) as url, Client(url) as client:
+            changes = client.stream_changes()
+            assert await anext(changes) == schemas.RunGone("abc")
+            await changes.aclose()
+
+    asyncio.run(main())

@@ -192,7 +192,9 @@ def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, runs: int, st
         assert not [hit for text in texts for hit in re.findall(rf".{{60}}{other}.{{60}}", text)]
         assert all(run["receipt"]["stop_reason"] == "end_turn" for run in seen[owner])
         assert all("found" in text and "I was told" in text for text in texts)
-        assert len({secret for text in texts for secret in re.findall(rf"{owner}-\d+", text)}) == runs
+        # Workers of an earlier test may still be idle and know what its owner of the same name has said.
+        found = {secret for text in texts for secret in re.findall(rf"{owner}-\d+", text)}
+        assert found >= {f"{owner}-{number}" for number in range(runs)}
         # State and memory do last from run to run of one owner: the test would see what crosses.
         assert any(len(set(re.findall(rf"{owner}-\d+", text))) > 1 for text in texts)
         assert usage[owner]["total"]["calls"] == 3 * runs

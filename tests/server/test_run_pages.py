@@ -61,6 +61,7 @@ def test_runs_by_agent_time_and_words():
         assert ids(client, f"?until={middle!r}") == [first]
         assert ids(client, "?since=1e11") == []
         assert client.get("/runs?since=never").status_code == 422
+        assert client.get("/runs", params={"search": "e " * 10_000}).status_code == 422  # would hold the loop
 
 
 @pytest.mark.promise("P6")

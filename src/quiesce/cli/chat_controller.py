@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..cancellation import CancellationToken, Mode
+from ..errors import QuiesceError
 from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
 from ..interrupts import Answers, Approve, Interrupt
 from ..messages import Outcome
@@ -41,6 +42,7 @@ class ChatController:
         self.receipts: Final[list[Receipt]] = []
         self.run: ChatRun | None = None
         self.starting = False
+        self._taken: ChatPrompt | None = None
         self.stop_mode: Mode | None = None
         self.stop_requested_at = 0.0
         self.steering_since: float | None = None
@@ -73,11 +75,18 @@ class ChatController:
     # --- Prompts -----------------------------------------------------------------------------------------------
 
     async def say(self, prompt: ChatPrompt | Answers) -> ChatRun:
-        """Start a run with a prompt or with answers. Raises a `QuiesceError`."""
+        """Start a run with a prompt or with answers.
+
+        Raises a `QuiesceError`; a prompt that was taken from the queue is then first in it again.
+        """
         self.starting = True
         try:
             is_prompt = isinstance(prompt, ChatPrompt)
             run = await (self.backend.start(prompt) if is_prompt else self.backend.answer(prompt))
+        except QuiesceError:
+            if isinstance(prompt, ChatPrompt) and prompt is self._taken:
+                self.queue.appendleft(prompt)
+            raise
         finally:
             self.starting, stopped = False, self.stop_mode
             self.stop_mode = None
@@ -90,6 +99,11 @@ class ChatController:
         """Make a run the one that the keys are for."""
         self.run, self.stop_mode, self.answers = run, None, {}
         self.tools.clear()
+
+    def take_queued(self) -> ChatPrompt:
+        """Take the first prompt from the queue, to send it."""
+        self._taken = self.queue.popleft()
+        return self._taken
 
     async def steer(self, prompt: ChatPrompt) -> bool:
         """Steer the run: its current work is stopped, and it goes on with this prompt.
@@ -126,11 +140,11 @@ class ChatController:
         return found
 
     def complete_answers(self) -> dict[str, Any] | None:
-        """The answers, once every question has one; None before. They are returned once."""
-        if self.pending_questions or not self.answers:
+        """The answers, once the run is at rest and every question has one; None before. They are returned once."""
+        if self.run is not None or self.pending_questions or not self.answers:
             return None
-        answers, self.answers = self.answers, {}
-        return answers
+        asked, given, self.answers = {each.id for each in self.backend.pending}, self.answers, {}
+        return {name: answer for name, answer in given.items() if name in asked} or None
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -197,7 +211,7 @@ class ChatController:
         self.run, self.stop_mode, self.steering_since = None, None, None
         self.tools.clear()
         # After a stop, no queued prompt starts by itself: the user may no longer want it.
-        return self.queue.popleft() if self.queue and not was_stopped else None
+        return self.take_queued() if self.queue and not was_stopped else None
 
     # --- Sessions and undoing -----------------------------------------------------------------------------------
 

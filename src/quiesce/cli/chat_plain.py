@@ -151,7 +151,7 @@ class PlainChat:
                 await self._controller.steer(prompt)
             return running
         if prompt is None and self._controller.queue:
-            prompt = self._controller.queue.popleft()
+            prompt = self._controller.take_queued()
         return asyncio.create_task(self._say(prompt)) if prompt is not None else None
 
     def _prompt_of(self, text: str) -> ChatPrompt:

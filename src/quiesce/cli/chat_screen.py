@@ -39,6 +39,8 @@ from .sanitize import clean, one_line
 # Seconds within which a second Ctrl-C leaves the chat.
 _DOUBLE_PRESS: Final = 2.0
 _FRAMES_PER_SECOND: Final = 10
+# The workers that leaving waits for: a start, a run, an undo or another command.
+_WORK: Final = "work"
 
 _STYLE: Final = """
 Screen { layout: vertical; background: $background; }
@@ -122,7 +124,7 @@ class ChatApp(App[None]):
         """Show the last messages of a saved conversation, or the welcome text; follow a run that is going on."""
         await self._view.add(Note(await begin(self._controller) or WELCOME))
         if self._controller.run is not None:
-            self.run_worker(self._follow(self._controller.run))
+            self.run_worker(self._follow(self._controller.run), group=_WORK)
 
     def _tick(self) -> None:
         """Redraw everything that changes with time."""
@@ -185,11 +187,11 @@ class ChatApp(App[None]):
             await self._approve_edited(text)
         elif text.startswith("/") and not message.text.startswith(" "):
             self._composer.accept()
-            self.run_worker(self._command(text))  # beside the keys: Esc must reach an undo
+            self.run_worker(self._command(text), group=_WORK)  # beside the keys: Esc must reach an undo
         elif self._controller.is_running and self._controller.run is None:  # it starts, or an undo is in progress
             await self.on_composer_queued(Composer.Queued(message.text))
         elif text or (self._controller.queue and not self._controller.is_running):
-            prompt = await self._prompt(text) if text else self._controller.queue.popleft()
+            prompt = await self._prompt(text) if text else self._controller.take_queued()
             if prompt is not None and self._controller.run is not None:
                 self.run_worker(self._steer(prompt))
             elif prompt is not None:
@@ -229,7 +231,8 @@ class ChatApp(App[None]):
             self._composer.move_cursor(self._composer.document.end)
             self._show_hint()
         else:
-            self.run_worker(self._command({"y": "/approve", "n": "/deny", "a": "/always"}[message.key]))
+            command = {"y": "/approve", "n": "/deny", "a": "/always"}[message.key]
+            self.run_worker(self._command(command), group=_WORK)
 
     async def _approve_edited(self, text: str) -> None:
         try:
@@ -294,10 +297,9 @@ class ChatApp(App[None]):
             self.run_worker(self._leave_at_rest(why, code))
 
     async def _leave_at_rest(self, why: str, code: int) -> None:
-        run = self._controller.run
-        if run is not None:
-            self._controller.stop(why)
-            await run.rest()
+        self._controller.stop(why)
+        while working := [each for each in self.workers if each.group == _WORK and not each.is_finished]:
+            await asyncio.gather(*(each.wait() for each in working), return_exceptions=True)
         await self._controller.backend.close()
         self.transcript = self._view.transcript
         self.exit(return_code=code)
@@ -340,8 +342,10 @@ class ChatApp(App[None]):
         self._begin(prompt)
 
     def _begin(self, prompt: ChatPrompt | Answers) -> None:
+        if self._is_leaving:
+            return
         self._controller.starting = True  # from now on Enter queues
-        self.run_worker(self._start(prompt))
+        self.run_worker(self._start(prompt), group=_WORK)
         self._show_hint()
 
     async def _start(self, prompt: ChatPrompt | Answers) -> None:

@@ -275,7 +275,7 @@ def _answer(controller: ChatController, how: str, text: str) -> str:
     controller.answer(edited_arguments(text) if how == "edit" else given)
     word = {"deny": "Denied", "approve": "Approved", "answer": "Answered", "edit": "Approved with other arguments"}[how]
     about = _limit_message(first) if first.kind == "limit" else call_line(first.tool_name, first.arguments)
-    reply = f"{word}: {clean(about)}."
+    reply = f"{word}: {clean(about)}." + (" This is sent when the run is at rest." if controller.run else "")
     return f"{reply}\n{question(controller)}" if controller.pending_questions else reply
 
 

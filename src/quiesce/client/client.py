@@ -18,13 +18,14 @@ from ..receipt import Receipt
 from ..server import schemas
 from ..server.schemas import RunStatus, RunView
 from ..server.settings import OnDisconnect
-from .event_stream import ResumedStream, StreamedEvent, numbered_events
+from .event_stream import ResumedStream, StreamedEvent, decoded, numbered_events
 
 _T = TypeVar("_T")
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
 _PATIENCE: Final = 30.0
 # A silent stream has a comment every 15 seconds, unless the server is told otherwise.
 _STREAM_TIMEOUT: Final = httpx2.Timeout(10.0, read=60.0)
+_EVENTS: Final = "text/event-stream"
 
 
 class Client:
@@ -187,7 +188,9 @@ class Client:
         stream = ResumedStream(lambda place: self._stream("/events", place), after, patience)
         async with aclosing(stream.frames()) as frames:
             async for frame in frames:
-                yield decoder.decode(frame.data)
+                change = decoded(decoder, frame)
+                if change is not None:
+                    yield change
 
     # --- Sessions and the server --------------------------------------------------------------------------------
 
@@ -316,6 +319,8 @@ class Client:
                 if not response.is_success:
                     await response.aread()
                     raise _refusal(response, self.url)
+                if not response.headers.get("content-type", _EVENTS).startswith(_EVENTS):
+                    raise _stranger(self.url, response.status_code)
                 yield response
         except httpx2.HTTPError as error:
             raise _no_answer(self.url, error) from error

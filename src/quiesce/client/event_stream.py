@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import httpx2
@@ -15,11 +15,13 @@ from msgspec import Struct
 from ..errors import ServerProblem
 from ..events import Event, RunEnded
 
+_T = TypeVar("_T")
 Connect: TypeAlias = Callable[[str], AbstractAsyncContextManager[httpx2.Response]]
 
 # The wait before another connection, doubled each time.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 2.0
+_OK: Final = 200
 _NO_CONTENT: Final = 204
 # What a further connection may meet and not the one after it: no answer, and a server that is busy or coming back.
 _PASSING: Final = (0, 429, 502, 503, 504)
@@ -60,12 +62,31 @@ async def read_frames(response: httpx2.Response) -> AsyncGenerator[Frame]:
 
 
 def _frame(text: bytes) -> Frame | None:
-    """One event; None for a comment, which keeps the connection open."""
+    """One event; None for a comment, which keeps the connection open. Raises `ServerProblem`."""
     fields = dict(line.split(b": ", 1) for line in text.split(b"\n") if b": " in line)
     if b"data" not in fields:
         return None
     at = fields.get(b"at")
-    return Frame(fields.get(b"id", b"").decode(), fields[b"data"], None if at is None else float(at))
+    try:
+        return Frame(fields.get(b"id", b"").decode(), fields[b"data"], None if at is None else float(at))
+    except ValueError as error:
+        raise _garbled() from error
+
+
+def _garbled() -> ServerProblem:
+    problem = ServerProblem("A stream of events was not like one of a Quiesce server.")
+    problem.status = _OK
+    return problem
+
+
+def decoded(decoder: msgspec.json.Decoder[_T], frame: Frame) -> _T | None:
+    """The data of a frame; None for a kind that only a newer server has. Raises `ServerProblem`."""
+    try:
+        return decoder.decode(frame.data)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise _garbled() from error
 
 
 class ResumedStream:
@@ -102,17 +123,18 @@ class ResumedStream:
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
-_event_decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event | EventGap)
+_event_decoder: Final[msgspec.json.Decoder[Event | EventGap]] = msgspec.json.Decoder(Event | EventGap)
 
 
 async def numbered_events(connect: Connect, after: int, patience: float) -> AsyncGenerator[StreamedEvent]:
     """The events of a run after number `after`, to its end."""
     async with aclosing(ResumedStream(connect, str(after), patience).frames()) as frames:
         async for frame in frames:
-            try:
-                event: Event | EventGap = _event_decoder.decode(frame.data)
-            except msgspec.ValidationError:  # an event that a newer server has
+            event = decoded(_event_decoder, frame)
+            if event is None:
                 continue
+            if not frame.id.isdecimal():
+                raise _garbled()
             yield StreamedEvent(int(frame.id), event, frame.at)
             if isinstance(event, RunEnded):
                 return

@@ -52,8 +52,12 @@ def serve(
     A tool that cannot be stopped does not keep the process alive: its receipt says `abandoned`, and the process ends
     with exit code 0. `on_ready` is called with the server's address when it listens. Other processes can no longer read
     this one's environment: see `hide_environment`. Raises `ConfigurationError` when there are no keys and the host is
-    reachable from other machines.
+    reachable from other machines, and for a port that does not exist.
     """
+    if not 0 <= port <= 65535:  # the system would take the lowest 16 bits
+        raise ConfigurationError(
+            f"There is no port {port}.", todo="Use one from 1 to 65535, or 0 for one that is free."
+        )
     if keys is None and not is_loopback(host):
         raise ConfigurationError(
             f"{host} can be reached from other machines, and there are no API keys.",
@@ -215,7 +219,7 @@ def set_send_timeout(connection: socket.socket, seconds: float) -> None:
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if option is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-        connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
+        connection.setsockopt(socket.IPPROTO_TCP, option, min(int(seconds * 1000), 2**31 - 1))
 
 
 def send_at_once(connection: socket.socket) -> None:

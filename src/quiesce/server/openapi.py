@@ -136,6 +136,7 @@ _LIMIT: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 1000, "defau
 _KEY: Final[_Json] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _EVENT_NUMBER: Final[_Json] = {"type": "integer", "minimum": 0, "maximum": 10**15}
 _PLACE: Final[_Json] = {"type": "string", "pattern": "^[!-~]*$"}
+_WORDS: Final[_Json] = {"type": "string", "maxLength": 1000}
 _TIME: Final[_Json] = {"type": "number", "minimum": 0, "maximum": 10**12}
 _CURSOR: Final[_Json] = {"type": "string", "pattern": "^[0-9]+[.][0-9]+_[0-9a-z]*$"}
 _FILTERS: Final = (
@@ -144,7 +145,9 @@ _FILTERS: Final = (
     _parameter("query", "agent", "Only runs of this agent.", _TEXT),
     _parameter("query", "since", "Only runs that were started then or later, in seconds since the epoch.", _TIME),
     _parameter("query", "until", "Only runs that were started before, in seconds since the epoch.", _TIME),
-    _parameter("query", "search", "Only runs with these words in the prompt, the session, the agent or the id.", _TEXT),
+    _parameter(
+        "query", "search", "Only runs with these words in the prompt, the session, the agent or the id.", _WORDS
+    ),
     _parameter("query", "before", "Only older runs: `next` of the page before.", _CURSOR),
     _parameter("query", "limit", "The maximum number of runs.", _LIMIT),
 )

@@ -13,6 +13,8 @@ from .schemas import RunStatus
 
 STATES: Final = get_args(RunStatus)
 _MOST: Final = 10**12
+# Each word is looked for in each run.
+_LONGEST_SEARCH: Final = 1000
 _T = TypeVar("_T")
 Place = tuple[float, str]
 """The start of a run and its id: where it is in the list."""
@@ -68,13 +70,16 @@ def run_filter(request: ApiRequest) -> RunFilter:
     state = query.get("state")
     if state is not None and state not in STATES:
         raise Problem(422, "invalid", f"`state` must be one of: {', '.join(STATES)}.")
+    search = query.get("search", "").lower()
+    if len(search) > _LONGEST_SEARCH:
+        raise Problem(422, "invalid", f"`search` may have {_LONGEST_SEARCH} characters.")
     return RunFilter(
         state,
         query.get("session"),
         query.get("agent"),
         request.number("since", float, least=0, most=_MOST),
         request.number("until", float, least=0, most=_MOST),
-        query.get("search", "").lower(),
+        search,
         _place(query.get("before")),
         int(request.number("limit", int, least=1, most=1000) or 100),
     )

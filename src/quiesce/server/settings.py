@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from threading import TIMEOUT_MAX
+from typing import Final, Literal, TypeAlias, get_args
+
+from ..errors import ConfigurationError
 
 OnDisconnect: TypeAlias = Literal["cancel", "continue"]
 
 MIB: Final = 1024 * 1024
+# The least number of seconds with which a server can work; every other number may be 0.
+_LEAST: Final = {"heartbeat": 0.001, "send_timeout": 0.001, "header_timeout": 0.001, "body_timeout": 0.001}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The limits of a server. All times are in seconds, all sizes in bytes.
+
+    Raises `ConfigurationError` for a value that makes no sense.
 
     max_body             the largest request body
     max_runs_per_key     runs of one key that have not ended
@@ -59,3 +66,22 @@ class Settings:
     receipts: Path | None = None
     fleet: bool = False
     operators: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            default: object = each.default
+            value, kind, least = getattr(self, each.name), type(default), _LEAST.get(each.name, 0)
+            most = TIMEOUT_MAX if kind is float else float("inf")
+            todo = ""
+            if each.name == "on_disconnect" and value not in get_args(OnDisconnect):
+                todo = f"Use one of: {', '.join(get_args(OnDisconnect))}."
+            elif kind is tuple and isinstance(value, str):
+                todo = "Use a tuple of texts."
+            elif kind in (int, float) and not (_is_number(value, kind) and least <= value <= most):
+                todo = f"Use a {'whole ' if kind is int else ''}number from {least:g} up."
+            if todo:
+                raise ConfigurationError(f"Settings({each.name}={value!r}) makes no sense.", todo=todo)
+
+
+def _is_number(value: object, kind: type[object]) -> bool:
+    return isinstance(value, (int, kind)) and not isinstance(value, bool)
