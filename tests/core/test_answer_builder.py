@@ -18,6 +18,7 @@ from quiesce.events import (
     ToolCallStart,
     UsageDelta,
 )
+from quiesce.messages import Text
 from quiesce.usage.estimate.pieces import GROUP
 
 pytestmark = pytest.mark.promise("P3")
@@ -116,3 +117,15 @@ def test_each_delta_that_brings_something_shows_in_the_extent_of_the_answer() ->
 def test_what_is_no_delta_is_refused_in_words() -> None:
     with pytest.raises(ModelProtocolError, match="yielded a str, which is not a delta"):
         AnswerBuilder().add("Well")  # pyright: ignore[reportArgumentType]
+
+
+def test_an_answer_that_goes_on_with_earlier_text_is_cut_only_where_nothing_followed() -> None:
+    earlier = Text("Once upon")
+    whole = AnswerBuilder((), (earlier,))
+    assert whole.content() == (Text("Once upon", cut=True),)
+    whole.add(AnswerEnd())
+    assert whole.content() == (earlier,)
+    asks = AnswerBuilder((), (earlier,))
+    asks.add(ToolCallStart("c", "look"))
+    asks.add(ToolCallEnd("c"))
+    assert asks.content()[0] == earlier

@@ -270,3 +270,16 @@ def test_a_stop_that_ctrl_c_cuts_reaches_everybody() -> None:
         assert token.cancel("again") is False
 
     assert interrupted_at_each_line(("cancellation/token.py",), play) > 80
+
+
+@pytest.mark.promise("P8", "P1")
+def test_a_second_request_reaches_a_grandchild_in_its_mode() -> None:
+    token = CancellationToken()
+    grandchild = token.child().child()
+    told: list[Mode] = []
+    grandchild.watch(told.append)
+    token.cancel("first")
+    token.cancel("second", mode="kill")
+    assert told == [Mode.NOW, Mode.KILL]
+    assert grandchild.mode is Mode.KILL
+    assert grandchild.cause.reason == "first"

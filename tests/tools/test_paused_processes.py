@@ -11,6 +11,8 @@ from tool_runs import stray_processes
 
 from quiesce import Agent, RunResult, Session
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.run import settle
+from quiesce.run.state import RunState
 from quiesce.tools.builtin import coding_tools
 from quiesce.tools.tool import Tool
 
@@ -117,3 +119,24 @@ def test_they_end_with_the_event_loop(tmp_path: Path, is_closed_at_once: bool) -
     texts = [each.text for message in result.messages for each in getattr(message, "results", ())]
     assert texts[-1].startswith("There is no process 'p1'.")
     assert stray_processes() == []
+
+
+def test_a_stop_in_the_last_moment_before_the_question_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When everything else was stopped, the run was still about to ask."""
+    original = settle._return_prompts
+
+    async def stop_and_return(state: RunState) -> None:
+        state.token.cancel("just in time")
+        await original(state)
+
+    monkeypatch.setattr(settle, "_return_prompts", stop_and_return)
+
+    async def main() -> None:
+        result = await agent(tmp_path, START, ASK).invoke_async("Go.")
+        assert (result.stop_reason, result.interrupts) == ("cancelled", ())
+        assert result.receipt.still_running == ()
+        await until_gone()
+
+    asyncio.run(main())
