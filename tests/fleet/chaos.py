@@ -253,7 +253,7 @@ class Chaos:
         open_runs = await self._execute(
             "SELECT r.run FROM quiesce_runs r JOIN quiesce_fleet_runs f ON f.id = r.run WHERE r.status = 'running'"
         )
-        assert open_runs == []
+        assert open_runs == [], [by_id[each["run"]] for each in open_runs]
         for session in {run.session for run in runs}:
             with suppress(SessionNotFound):  # no run has begun there
                 stored = Session(session, self._fleet.fleet.store)

@@ -269,6 +269,7 @@ async def test_a_time_that_a_workflow_could_not_wait_is_refused(wrong: dict[str,
         await TemporalFleet(client).start("teller", "go", **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.feature
 @pytest.mark.parametrize("wrong", [{"capacity": 0}, {"heartbeat": 0}, {"heartbeat": math.nan}, {"drain": -1}])
 def test_limits_of_a_worker_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     """A heartbeat of 0 kept the loop busy for ever."""
