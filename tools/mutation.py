@@ -56,6 +56,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "cancellation/*.py": (
         *map(_core, ("token", "scopes", "token_waiting", "token_leaks", "outside", "signals")),
         *map(_core, ("settling", "own_exceptions", "ctrl_c", "last_resort")),
+        "tests/api/test_odd_arguments.py::test_each_argument_with_odd_values[stop_on_signals-signals]",
+        "tests/api/test_odd_arguments.py::test_each_argument_with_odd_values[stop_on_signals-modes]",
         *_stopped("one_tool", "nested_tokens"),
     ),
     "run/settle.py": (
@@ -67,6 +69,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/api/test_limits.py",
         *map(_core, ("lost_loops", "freed")),
         "tests/tools/test_paused_processes.py",
+        "tests/interrupts/test_every_point.py::test_stop_at_every_point[all_answered]",
         *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
     ),
     "run/stop_event.py": (
@@ -81,6 +84,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         *map("tests/sessions/test_{}.py".format, ("failing_store", "answering")),
         *_stopped("one_tool", "turn_limit", "structured_output"),
         "tests/delegation/test_handoff.py",
+        "tests/api/test_limits.py",
     ),
     "run/steer.py": (
         *map("tests/interrupts/test_{}.py".format, ("steering", "cut_answers", "busy")),

@@ -11,7 +11,7 @@ from quiesce import Agent, ToolContext, tool
 from quiesce.conversation.continuation import GO_ON
 from quiesce.conversation.validity import faults
 from quiesce.errors import InvalidPrompt, NothingToContinue, UnknownMode
-from quiesce.events import ModelCallStarted, RunPaused, RunResumed, Steered, TextDelta, ToolStarted
+from quiesce.events import MessageAdded, ModelCallStarted, RunPaused, RunResumed, Steered, TextDelta, ToolStarted
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolMessage, UserMessage
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall
 
@@ -58,6 +58,7 @@ async def test_words_already_spoken_stay_and_the_run_goes_on() -> None:
     assert isinstance(cut, AssistantMessage)
     assert (cut.text, cut.cut) == ("I will take the train", True)
     assert [event.message.text for event in events if isinstance(event, Steered)] == ["No, the bus"]
+    assert [event.message for event in events if isinstance(event, MessageAdded)] == list(result.messages)
     assert model.requests[1].messages == result.messages[:3]
     assert result.receipt.cause is None
     assert len(result.usage.entries) == 2
