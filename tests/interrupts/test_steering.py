@@ -400,3 +400,15 @@ async def test_steering_shows_when_each_request_is_made() -> None:
     run.steer("B!")
     await run
     assert calls == [1, 2]
+
+
+@virtual
+async def test_an_urgent_prompt_goes_before_those_that_wait_for_the_end() -> None:
+    model = ScriptedModel([Say("Well"), Stall()], "First this.", then="Then that.")
+    run = Agent(model).start("Go")
+    async for event in run:
+        if isinstance(event, TextDelta) and event.text == "Well":
+            run.enqueue("later")
+            run.steer("now")
+    prompts = [message.text for message in (await run).messages if isinstance(message, UserMessage)]
+    assert prompts == ["Go", "now", "later"]
