@@ -37,14 +37,15 @@ async def check_session(store: SessionStore, name: str, runs: list[SeenRun]) -> 
     assert faults(messages) == ()
     assert not session.damage
     text = "".join(message.text for message in messages if isinstance(message, AssistantMessage))
-    statuses = {run.run_id: run.status for run in store.runs(name).result()}
+    records = store.runs(name).result()
+    statuses = {run.run_id: run.status for run in records}
     assert set(statuses.values()) <= {"ended", "crashed"}, statuses
     for run in runs:
         assert run.saved is None or sum(isinstance(event, RunEnded) for event in run.events) == 1, run.run_id
         if run.saved:
             assert statuses[run.run_id] == "ended", ("reported as saved, and crashed", run.run_id)
         for answer in run.answers:
-            assert text.count(answer) == 1, (answer, text)
+            assert text.count(answer) == 1, (answer, run.run_id, text, records)
         if run.excused:
             continue
         if run.run_id not in statuses:
