@@ -16,8 +16,8 @@ _T = TypeVar("_T")
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 # read      changes nothing
-# relaxed   need not survive a power cut: leases and queued prompts
-# durable   survives what the store promises to survive
+# relaxed   need not survive a power cut or a crash of the database: renewals, releases and queued prompts
+# durable   survives what the store promises to survive: all that is written, and new leases (no fence is given twice)
 Access: TypeAlias = Literal["read", "relaxed", "durable"]
 
 

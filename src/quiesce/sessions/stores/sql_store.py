@@ -91,14 +91,14 @@ class SQLStore:
     ) -> Future[AcquiredSession]:
         """See `Coordination.acquire`."""
         request = AcquireRequest(holder, seconds, known)
-        return self._submit("relaxed", sql_sessions.acquire, session, request)  # pyright: ignore[reportReturnType]
+        return self._submit("durable", sql_sessions.acquire, session, request)  # pyright: ignore[reportReturnType]
 
     def acquire_queued(
         self, session: str, holder: Holder, position: int, *, seconds: float, known: int | None = None
     ) -> Future[AcquiredSession | SentElsewhere]:
         """See `Coordination.acquire_queued`."""
         request = AcquireRequest(holder, seconds, known, position)
-        return self._submit("relaxed", sql_sessions.acquire, session, request)
+        return self._submit("durable", sql_sessions.acquire, session, request)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Coordination.renew`."""
