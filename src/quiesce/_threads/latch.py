@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final, Generic, TypeVar, cast
 
 from .loop_callback import call_in_loop, made_again
+from .seconds import lock_timeout
 
 _T = TypeVar("_T")
 
@@ -59,7 +60,7 @@ class Latch(Generic[_T]):
         waiting.acquire()
         try:
             self._add(waiting, lambda: _release(waiting))
-            return waiting.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+            return waiting.acquire(timeout=lock_timeout(timeout))
         finally:
             self._waiters.pop(waiting, None)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from .._threads.seconds import is_seconds, lock_timeout
 from ..errors import Cancelled, ConfigurationError, UnknownMode
 from .cause import MOST_URGENT_FIRST, Cause, Mode, ModeName, Source, parse_mode
 
@@ -190,7 +191,7 @@ class CancellationToken:
         asked.acquire()
         unregister = self.on_cancel(lambda _: asked.release())
         try:
-            return asked.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+            return asked.acquire(timeout=lock_timeout(timeout))
         finally:
             unregister()
 
@@ -268,8 +269,7 @@ class CancellationToken:
         Inside an event loop the time is that loop's; elsewhere a timer thread waits, and ends with the token.
         Raises `ConfigurationError` for what is not a number of seconds.
         """
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not is_number or not abs(seconds) <= threading.TIMEOUT_MAX:
+        if not is_seconds(seconds, least=-threading.TIMEOUT_MAX):
             raise ConfigurationError(f"after({seconds!r}) is no time.", todo="Use a number of seconds.")
         child = self.child()
         _start_timer(child, seconds, reason or f"{seconds:g} s have passed")

@@ -13,7 +13,7 @@ from ..conversation.validity import user_message
 from ..errors import ConversationBusy, SessionNotFound
 from ..events import RunEnded
 from ..messages import Prompt
-from ..run.argument_checks import check_choice, checked_seconds
+from ..run.argument_checks import check_choice, checked_timeout
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.session import checked_name
@@ -77,7 +77,7 @@ class Fleet:
         Raises `ConfigurationError` for what no worker could start.
         """
         check_choice("on_worker_loss", on_worker_loss, OnWorkerLoss)
-        timeout = checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         name = checked_name(session) if session else f"run-{uuid.uuid4().hex[:12]}"
         request = RunRequest(
             owner, agent, name, "prompt", encode(user_message(prompt)), session, timeout, on_worker_loss

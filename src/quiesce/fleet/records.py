@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from .._exact import NotJSON, exact
+from .._threads.seconds import checked_seconds
 from ..cancellation import Mode
 from ..errors import ConfigurationError
 from ..messages import UserMessage
 from ..receipt import Receipt
-from ..sessions.session import checked_seconds
 
 # queued    in the queue; a stop ends it there
 # running   a worker has it
@@ -124,7 +124,7 @@ def check_limits(capacity: object, drain: float, **intervals: float) -> None:
     """Raises `ConfigurationError` for limits with which a worker cannot work."""
     if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity < 1 << 31:
         raise ConfigurationError(f"capacity={capacity!r} is not valid.", todo="Use a whole number from 1 up.")
-    checked_seconds("drain", drain, least=0.0)
+    checked_seconds("drain", drain)
     for name, seconds in intervals.items():
         checked_seconds(name, seconds, least=0.001)
 

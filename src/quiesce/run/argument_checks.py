@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from .._exact import exact_text
+from .._threads.seconds import checked_seconds
 from ..compaction import Context
 from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
@@ -203,13 +203,9 @@ def checked_context(context: Context | None) -> Context | None:
     return context
 
 
-def checked_seconds(timeout: object, name: str = "timeout") -> float | None:
-    """A timeout that makes sense. Raises `ConfigurationError`."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_MAX:
-        raise ConfigurationError(f"{name}={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
-    return timeout
+def checked_timeout(timeout: object) -> float | None:
+    """A timeout that makes sense, or None. Raises `ConfigurationError`."""
+    return None if timeout is None else checked_seconds("timeout", timeout)
 
 
 def checked_tool_choice(choice: object, tools: Mapping[str, Tool]) -> str | None:

@@ -23,8 +23,8 @@ from ..usage.stop_policy import policy_for
 from .argument_checks import (
     check_choice,
     check_deps,
-    checked_seconds,
     checked_server_tools,
+    checked_timeout,
     checked_tool_choice,
     tool_list,
     tool_table,
@@ -52,7 +52,7 @@ class RunDefaults(Struct, frozen=True):
     store: Any = None
 
     def __post_init__(self) -> None:
-        checked_seconds(self.timeout)
+        checked_timeout(self.timeout)
         check_choice("on_busy", self.on_busy, OnBusy)
         check_choice("on_prompt", self.on_prompt, OnPrompt)
 

@@ -15,10 +15,10 @@ from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..run_context import DepsT
 from ..tools.context import ToolContext
-from .argument_checks import ToolSource, check_choice, check_instance, check_text_keys, checked_seconds
+from .argument_checks import ToolSource, check_choice, check_instance, check_text_keys, checked_timeout
 from .config import OnBusy, OnPrompt
 from .instructions import Instruction
-from .stream_timeouts import checked_timeout
+from .stream_timeouts import checked_stream_timeout
 
 if TYPE_CHECKING:
     from ..sessions import Session
@@ -103,7 +103,7 @@ def _check_choice(name: str, value: object, allowed: Any) -> None:
 _KNOWN: Final = frozenset(RunOptions.__annotations__)
 # Options that are checked before there is a run; the others are checked as they are used.
 _CHECKS: Final[dict[str, Callable[[Any], object]]] = {
-    "timeout": checked_seconds,
+    "timeout": checked_timeout,
     "limits": lambda value: check_instance("limits", value, Limits, "Limits(...)"),
     "token": lambda value: check_instance("token", value, CancellationToken, "a CancellationToken"),
     "conversation": lambda value: check_instance(
@@ -119,8 +119,8 @@ _CHECKS: Final[dict[str, Callable[[Any], object]]] = {
     "owner": partial(_check_name, "owner"),
     "run_id": partial(_check_name, "run_id"),
     "one_step": partial(_check_flag, "one_step"),
-    "first_token_timeout": partial(checked_timeout, "first_token_timeout"),
-    "stream_gap_timeout": partial(checked_timeout, "stream_gap_timeout"),
+    "first_token_timeout": partial(checked_stream_timeout, "first_token_timeout"),
+    "stream_gap_timeout": partial(checked_stream_timeout, "stream_gap_timeout"),
     "on_busy": partial(_check_choice, "on_busy", allowed=OnBusy),
     "on_prompt": partial(_check_choice, "on_prompt", allowed=OnPrompt),
     "on_limit": partial(_check_choice, "on_limit", allowed=OnLimit),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from threading import TIMEOUT_MAX
 from typing import Final, Protocol, Self
 
 from msgspec import Struct
 
 from .._threads.loop_callback import stopping
+from .._threads.seconds import is_seconds
 from ..errors import ConfigurationError, ModelTimeout
 
 FIRST_TOKEN_TIMEOUT: Final = 600.0
@@ -25,11 +25,11 @@ class StreamTimeouts(Struct, frozen=True):
     gap: float | None = STREAM_GAP_TIMEOUT
 
 
-def checked_timeout(name: str, seconds: object) -> float | None:
+def checked_stream_timeout(name: str, seconds: object) -> float | None:
     """The seconds. Raises `ConfigurationError` unless they are a positive number, or None."""
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
+    if not is_seconds(seconds) or not seconds:
         raise ConfigurationError(
             f"{name}={seconds!r} makes no sense.", todo="Use seconds, more than 0, or None for no timeout."
         )
@@ -39,7 +39,7 @@ def checked_timeout(name: str, seconds: object) -> float | None:
 def checked_timeouts(first_token: object, gap: object) -> StreamTimeouts:
     """Both, checked. Raises `ConfigurationError`."""
     return StreamTimeouts(
-        checked_timeout("first_token_timeout", first_token), checked_timeout("stream_gap_timeout", gap)
+        checked_stream_timeout("first_token_timeout", first_token), checked_stream_timeout("stream_gap_timeout", gap)
     )
 
 

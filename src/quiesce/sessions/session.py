@@ -8,12 +8,12 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from threading import TIMEOUT_MAX
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from .._exact import exact_text
+from .._threads.seconds import checked_seconds
 from ..conversation.conversation import TASK, Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE, close_turn
 from ..errors import (
@@ -95,7 +95,7 @@ class Session(Conversation):
         super().__init__()
         self.name: Final = checked_name(name)
         self.store: Final[SessionStore] = resolve_store(store)
-        self.wait: Final = checked_seconds("session_wait", wait, least=0.0)
+        self.wait: Final = checked_seconds("session_wait", wait)
         self.lease: Final = checked_seconds("lease", lease, least=0.001)
         if on_store_failure not in get_args(OnStoreFailure):
             raise ConfigurationError(f"on_store_failure={on_store_failure!r}.", todo="Use 'stop' or 'continue'.")
@@ -484,14 +484,6 @@ def checked_name(name: str) -> str:
             f"A session cannot be named {repr(name)[:60]}.", todo="Use up to 200 printable characters, not all blank."
         )
     return exact_text(name)
-
-
-def checked_seconds(what: str, seconds: float, *, least: float) -> float:
-    """A time that makes sense. Raises `ConfigurationError`."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not is_number or not least <= seconds <= TIMEOUT_MAX:
-        raise ConfigurationError(f"{what}={seconds!r} is not valid.", todo="Use a number of seconds.")
-    return seconds
 
 
 __all__ = ["LEASE", "OnStoreFailure", "Session", "SessionNotFound", "StoreError"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from threading import TIMEOUT_MAX
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeGuard
 
 from msgspec import Struct
 
+from .._threads.seconds import is_seconds
 from ..errors import ConfigurationError
 
 ToolStopPolicyName: TypeAlias = Literal["cancel", "finish", "abandon", "kill"]
@@ -44,13 +44,14 @@ class ToolStopPolicy(Struct, frozen=True):
     inherit_env: bool | tuple[str, ...] = True
 
 
-# Above the longest wait of a thread, and the most memory of a process, no number is a limit.
-_MOST: Final = {"timeout": TIMEOUT_MAX, "max_cpu": TIMEOUT_MAX, "max_memory": 1 << 62}
-
-
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether this is a number, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_memory(value: object) -> bool:
+    """Whether this is a number of bytes that a process could have."""
+    return is_number(value) and 0 < value < 1 << 62
 
 
 def make_stop_policy(
@@ -69,10 +70,10 @@ def make_stop_policy(
         raise ConfigurationError(
             f"There is no stop policy {on_stop!r}.", todo=f"Use one of: {', '.join(_DEFAULT_GRACE)}."
         )
-    if grace is not None and not (is_number(grace) and 0 <= grace <= TIMEOUT_MAX):
+    if grace is not None and not is_seconds(grace):
         raise ConfigurationError(f"A grace of {grace!r} seconds is not possible.", todo="Use a number from 0 up.")
     for name, value in (("timeout", timeout), ("max_memory", max_memory), ("max_cpu", max_cpu)):
-        if value is not None and not (is_number(value) and 0 < value <= _MOST[name]):
+        if value is not None and not (_is_memory(value) if name == "max_memory" else is_seconds(value) and value):
             raise ConfigurationError(
                 f"{name}={value!r} is not possible.", todo="Use a number above 0, or leave it out."
             )

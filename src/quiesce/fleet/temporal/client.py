@@ -14,13 +14,14 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..._exact import NotJSON, exact
+from ..._threads.seconds import checked_seconds
 from ...cancellation import Cause, Mode
 from ...cancellation.cause import parse_mode
 from ...conversation.validity import check, user_message
 from ...errors import ConfigurationError, InvalidAnswer
 from ...interrupts import Answers, Interrupt
 from ...messages import Message, Prompt
-from ...sessions.session import checked_seconds
+from ...run.argument_checks import checked_timeout
 from ..answers import decoded_answers
 from ..records import OnWorkerLoss
 from .records import ANSWER, STOP, WORKFLOW, StopRequest, TemporalRun, TemporalStopState, WorkflowInput, plain, read
@@ -57,8 +58,7 @@ class TemporalFleet:
             WorkflowInput(agent, user_message(prompt), self._queue, before, owner, timeout, on_worker_loss, lease)
         )
         checked_seconds("lease", lease, least=0.001)
-        if timeout is not None:
-            checked_seconds("timeout", timeout, least=0.0)
+        checked_timeout(timeout)
         run = TemporalRun(run_id or f"run-{uuid.uuid4().hex[:12]}", agent, owner)
         await self._client.start_workflow(
             WORKFLOW, given, id=run.id, task_queue=self._queue, memo={"agent": agent, "owner": owner}
